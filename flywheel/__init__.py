@@ -1,0 +1,1 @@
+"""The nouns: records, lineage, ids, settings, project files, errors. Imports nothing of ours."""

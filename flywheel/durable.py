@@ -1,0 +1,65 @@
+"""Durable files: what is visible under its name is whole, and stays after a power cut.
+
+Write to a temporary name, fsync, rename, fsync the folder. A full disk becomes `Full`.
+"""
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from flywheel.errors import Full
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def no_space(what: Path) -> Iterator[None]:
+    """Turns ENOSPC and EDQUOT into `Full`, naming what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Full(f"no space left to write {what}: free some and run again") from error
+        raise
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces `path` with `data`, atomically and durably.
+
+    Raises:
+        Full: the disk has no room; the old file, if any, is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with no_space(path), os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Makes a whole folder visible under its final name: fsyncs its files, renames, fsyncs above."""
+    for path in sorted(temporary.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    for folder in [temporary, *(path for path in temporary.rglob("*") if path.is_dir())]:
+        sync_folder(folder)
+    os.rename(temporary, final)
+    sync_folder(final.parent)

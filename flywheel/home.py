@@ -1,0 +1,84 @@
+"""Where everything of one installation lies: the paths under FLYWHEEL_HOME, and nothing else."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "flywheel.duckdb"
+
+    @property
+    def inbox(self) -> Path:
+        """Sealed segments that wait for the committer."""
+        return self.root / "inbox"
+
+    @property
+    def journal(self) -> Path:
+        """The gateway's append-only files, sealed into segments."""
+        return self.root / "journal"
+
+    @property
+    def raw(self) -> Path:
+        """Raw bytes by digest, compressed."""
+        return self.root / "raw"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / "quarantine"
+
+    @property
+    def datasets(self) -> Path:
+        return self.root / "datasets"
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run: its job, metrics, checkpoints, adapter, result."""
+        return self.root / "runs"
+
+    @property
+    def routing(self) -> Path:
+        """What serves: the authority."""
+        return self.root / "routing.json"
+
+    @property
+    def promotions(self) -> Path:
+        """Intents of promotions under way, one file a project."""
+        return self.root / "promotions"
+
+    @property
+    def server(self) -> Path:
+        """The running server's record: pid, URLs, projects."""
+        return self.root / "server.json"
+
+    @property
+    def turns(self) -> Path:
+        """Turns under way, one file a project."""
+        return self.root / "turns"
+
+    @property
+    def locks(self) -> Path:
+        return self.root / "locks"
+
+    @property
+    def mlflow(self) -> Path:
+        return self.root / "mlflow"
+
+    @property
+    def prefect(self) -> Path:
+        return self.root / "prefect"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    def relative(self, path: Path) -> str:
+        """`path` as records name it: relative to the home, so that a home can be moved."""
+        return str(path.resolve().relative_to(self.root.resolve()))
+
+    def path(self, relative: str) -> Path:
+        return self.root / relative

@@ -1,0 +1,38 @@
+"""Ids: content hashes (the same content has the same id anywhere) and ULIDs (sortable by time).
+
+No time and no ULID ever enters a content hash.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys: equal values give equal bytes. Structs encode as their fields."""
+    return _canonical.encode(value)
+
+
+def digest(*values: Any) -> str:
+    """32 hex digits (128 bits of blake2b) over the canonical JSON of `values`."""
+    return hashlib.blake2b(canonical(values), digest_size=16).hexdigest()
+
+
+def digest_bytes(data: bytes) -> str:
+    """32 hex digits over raw bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def seed_of(*values: Any) -> int:
+    """A 31-bit seed derived from `values`, such as (run id, problem id, k)."""
+    return int(digest(*values)[:8], 16) & 0x7FFFFFFF
+
+
+def new_ulid() -> str:
+    """26 characters, ordered by the millisecond they were made in."""
+    from ulid import ULID
+
+    return str(ULID())

@@ -1,0 +1,129 @@
+"""The nouns of lineage: what a dataset became, and what that became, each naming its predecessor.
+
+dataset -> run -> checkpoint -> evaluation -> decision -> deployment. All are written through the inbox
+like any record; ids are content hashes except a decision's, which is a ULID (it is an event).
+"""
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from flywheel.records import Record
+
+
+class RuleCount(Record):
+    rule: str
+    rows_in: int
+    rows_out: int
+    note: str = ""
+
+
+class Dataset(Record):
+    id: str
+    """Content hash of rows and rules; no time or ULID enters."""
+    project: str
+    path: str
+    """Folder with manifest.json and rows.parquet, relative to the home."""
+    rows: int
+    parents: tuple[str, ...] = ()
+    """The rollout run and, for rehearsal, earlier datasets."""
+    rules: tuple[RuleCount, ...] = ()
+    gate_passed: bool | None = None
+    gate_report: str | None = None
+    """HTML file, relative to the home."""
+
+
+class Run(Record):
+    id: str
+    """Hash of project, parents and configuration."""
+    project: str
+    algorithm: str
+    base_model: str
+    champion: str
+    """Deployment name whose weights it started from."""
+    snapshot: str
+    """Digest of the production traces and feedback that it saw."""
+    dataset_id: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+    mlflow_run_id: str | None = None
+
+
+class Checkpoint(Record):
+    id: str
+    """Digest of the weight files."""
+    run_id: str
+    kind: Literal["adapter", "full"]
+    path: str
+    """Folder, relative to the home."""
+    steps: int
+    parent: str | None = None
+    """The checkpoint that it continued from; None = the base model."""
+
+
+class SliceResult(Record):
+    name: str
+    problems: int
+    champion: float | None
+    candidate: float | None
+    difference: float | None
+    low: float | None
+    """Lower end of the interval of the paired difference; None = too few problems."""
+    high: float | None
+
+
+class Evaluation(Record):
+    id: str
+    project: str
+    run_id: str
+    champion: str
+    candidate: str
+    overall: SliceResult
+    slices: tuple[SliceResult, ...] = ()
+    confidence: float = 0.95
+    champion_tokens: float | None = None
+    """Mean completion tokens an answer: what an answer costs."""
+    candidate_tokens: float | None = None
+    champion_latency_s: float | None = None
+    candidate_latency_s: float | None = None
+    ungraded: int = 0
+    """Answers that could not be graded, on either side; they enter no mean."""
+    environment: str = ""
+    """The grader's digest."""
+
+
+Outcome = Literal["promoted", "refused", "rolled_back", "reconciled", "abandoned"]
+
+
+class Decision(Record):
+    id: str
+    """ULID."""
+    project: str
+    outcome: Outcome
+    gate: str
+    """data, leakage, learning, serving, person …"""
+    reason: str
+    by: str
+    """Who or what decided."""
+    at: int
+    run_id: str | None = None
+    evaluation_id: str | None = None
+    deployment: str | None = None
+    replaced: str | None = None
+    """The deployment that it took the place of."""
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+class Deployment(Record):
+    name: str
+    """`project-vN`, never used twice."""
+    project: str
+    version: int
+    """0 = the base model."""
+    base_model: str
+    """Path or name of the base model."""
+    adapter: str | None = None
+    """Folder relative to the home; None = the base model itself."""
+    checkpoint_id: str | None = None
+    run_id: str | None = None
+    registry_version: str | None = None

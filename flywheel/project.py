@@ -1,0 +1,174 @@
+"""A project: one use case, one `flywheel.toml`, validated when it is loaded.
+
+An unknown key is an error that names the nearest right one. `digest` is what a run's id takes of it.
+"""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flywheel.errors import ProjectError
+from flywheel.ids import digest
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSection(Section):
+    base: str
+    """A folder, relative to the project's, or the name of one under FLYWHEEL_MODELS."""
+
+
+class EnvironmentSection(Section):
+    path: str
+    """`file.py:Class`, relative to the project's folder."""
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class ServingSection(Section):
+    engine: Literal["embedded"] = "embedded"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_tokens: int = Field(512, ge=1)
+    """Longest answer that a request may ask for."""
+    context: int = Field(2048, ge=16)
+    """Longest prompt and answer together, in tokens."""
+
+
+class ProblemsSection(Section):
+    heldout_share: float = Field(0.4, gt=0, lt=1)
+    """Share of conversations and users kept for evaluation; never trained on."""
+    heldout_slices: tuple[str, ...] = ()
+    """Slices that are held out whole."""
+    max_train: int = Field(64, ge=1)
+    """Problems sampled in one turn, at most."""
+    max_heldout: int = Field(64, ge=1)
+    """Problems evaluated in one turn, at most."""
+
+
+class RolloutsSection(Section):
+    samples: int = Field(4, ge=1)
+    temperature: float = Field(0.7, gt=0)
+    max_tokens: int = Field(64, ge=1)
+    chunk: int = Field(16, ge=1)
+    """Problems a chunk: sampled as one batch and committed whole."""
+
+
+class Rule(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+    """A key of `storage.rules.RULES`; its other keys are the rule's parameters."""
+
+
+class CurateSection(Section):
+    rules: tuple[Rule, ...] = (
+        Rule(name="fidelity"),
+        Rule(name="confirmed"),
+        Rule.model_validate({"name": "min_reward", "value": 1.0}),
+        Rule(name="exact_duplicates"),
+        Rule.model_validate({"name": "length", "max_tokens": 2048}),
+        Rule.model_validate({"name": "per_problem", "keep": 1}),
+    )
+    near_duplicate: float = Field(0.7, gt=0, le=1)
+    """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
+    min_rows: int = Field(8, ge=1)
+    """Fewer rows than this: nothing to learn from, the turn is refused by the data gate."""
+    balance: tuple[str, ...] = ()
+
+
+class TrainSection(Section):
+    algorithm: Literal["rejection", "sft"] = "rejection"
+    rank: int = Field(8, ge=1)
+    alpha: int = Field(16, ge=1)
+    learning_rate: float = Field(1e-3, gt=0)
+    warmup_steps: int = Field(3, ge=0)
+    epochs: int = Field(3, ge=1)
+    batch: int = Field(8, ge=1)
+    """Samples an optimizer step."""
+    micro_tokens: int = Field(2048, ge=16)
+    """Tokens a packed micro-batch, at most."""
+    clip: float = Field(1.0, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    checkpoint_every: int = Field(8, ge=1)
+    seed: int = 0
+
+
+class GateSection(Section):
+    accept: Literal["better", "not_worse_and_cheaper", "either"] = "either"
+    confidence: float = Field(0.95, gt=0.5, lt=1)
+    margin: float = Field(0.02, ge=0)
+    """How much worse `not_worse_and_cheaper` forgives, in reward."""
+    cheaper: float = Field(0.1, ge=0)
+    """Share of completion tokens that must be saved to count as cheaper."""
+    min_problems: int = Field(16, ge=2)
+    samples: int = Field(1, ge=1)
+    """Answers a held-out problem, from each model."""
+    max_latency_ratio: float | None = Field(2.0, gt=0)
+    """Refuse when the candidate's mean latency is more than this times the champion's."""
+    slice_min_problems: int = Field(5, ge=2)
+
+
+class Project(Section):
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
+    timezone: str = "UTC"
+    model: ModelSection
+    environment: EnvironmentSection
+    serving: ServingSection = ServingSection()
+    problems: ProblemsSection = ProblemsSection()
+    rollouts: RolloutsSection = RolloutsSection()
+    curate: CurateSection = CurateSection()
+    train: TrainSection = TrainSection()
+    gate: GateSection = GateSection()
+    folder: Path = Field(Path(), exclude=True)
+    """Where the flywheel.toml lies."""
+
+    def digest(self) -> str:
+        """Of all that decides what a turn does; not of the folder or the serving port."""
+        return digest(self.model_dump(mode="json", exclude={"serving", "timezone"}))
+
+
+def load_project(path: Path) -> Project:
+    """Reads a project from its folder or its flywheel.toml.
+
+    Raises:
+        ProjectError: no file, no TOML, or keys and values that do not fit; names each one.
+    """
+    file = path / "flywheel.toml" if path.is_dir() else path
+    if not file.is_file():
+        raise ProjectError(f"no flywheel.toml at {file}: `flywheel init {path}` writes one")
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProjectError(f"{file}: not valid TOML: {error}") from error
+    try:
+        return Project.model_validate({**content, "folder": file.parent.resolve()})
+    except ValidationError as error:
+        raise ProjectError(f"{file}:\n" + "\n".join(_explain(error))) from error
+
+
+def _explain(error: ValidationError) -> list[str]:
+    lines = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        message = item["msg"]
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(item["loc"][:-1])
+            near = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+            message = f"unknown key; did you mean {near[0]!r}?" if near else f"unknown key; known: {known}"
+        lines.append(f"  {where}: {message}")
+    return lines
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = Project
+    for part in location:
+        field = model.model_fields.get(str(part))
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return sorted(set(model.model_fields) - {"folder"})

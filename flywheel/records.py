@@ -1,0 +1,323 @@
+"""The records that cross every hot path: traces and their parts, grades, feedback, problems.
+
+Frozen msgspec Structs. A record names its predecessor by id, so lineage is a chain. A value that is
+not known is None, with a reason beside it where the reader needs one; it is never 0.
+Times are integers: nanoseconds since the Unix epoch, UTC.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from flywheel.ids import digest
+
+
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    pass
+
+
+# --- messages: a superset of the OpenTelemetry GenAI message model ------------------------------
+
+
+class Text(Record, tag="text"):
+    text: str
+
+
+class Reasoning(Record, tag="reasoning"):
+    text: str
+    signature: str | None = None
+
+
+class ToolCall(Record, tag="tool_call"):
+    name: str
+    arguments: str
+    """The JSON text as the model wrote it, valid or not."""
+    id: str | None = None
+
+
+class ToolResult(Record, tag="tool_result"):
+    content: str
+    id: str | None = None
+    """The id of the call that it answers."""
+    name: str | None = None
+    is_error: bool | None = None
+
+
+class Image(Record, tag="image"):
+    url: str | None = None
+    """Where the image is; None where only its bytes' digest was kept."""
+    digest: str | None = None
+    """Key of the bytes in the raw store."""
+    media_type: str | None = None
+
+
+class File(Record, tag="file"):
+    name: str | None = None
+    digest: str | None = None
+    media_type: str | None = None
+    url: str | None = None
+
+
+class Refusal(Record, tag="refusal"):
+    text: str
+
+
+class Unknown(Record, tag="unknown"):
+    kind: str
+    raw: Any
+    """Kept as it came."""
+
+
+class Truncated(Record, tag="truncated"):
+    """Stands where a field was over the size limit. A message with one is never a training target."""
+
+    kept: str
+    size: int
+    """Bytes of the original."""
+    digest: str
+    """Key of the original in the raw store."""
+
+
+Part: TypeAlias = (
+    Text | Reasoning | ToolCall | ToolResult | Image | File | Refusal | Unknown | Truncated
+)
+
+
+class Message(Record):
+    role: str
+    """system, developer, user, assistant or tool; another role is kept as it came."""
+    parts: tuple[Part, ...] = ()
+    """Empty = content was null. Content "" is one Text with ""."""
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All plain text parts, joined; "" where there is none."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def say(role: str, text: str) -> Message:
+    """A message of one plain text."""
+    return Message(role=role, parts=(Text(text=text),))
+
+
+# --- the second stream --------------------------------------------------------------------------
+
+
+class Tokens(Record):
+    """What was really sampled, parallel to one choice's message. Never re-derived from text."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    """Of each sampled token under the policy that sampled it (after temperature). Parallel to
+    completion_ids. None = the engine gave none."""
+    policy_versions: tuple[str, ...] = ()
+    """Deployment names that sampled it, oldest first; one for all tokens where there is one."""
+    template_digest: str | None = None
+    tokenizer_digest: str | None = None
+
+
+class Usage(Record):
+    """As the engine said it; None = it did not say."""
+
+    input_tokens: int | None = None
+    """All prompt tokens, cached ones included, whatever the vendor's convention."""
+    cached_input_tokens: int | None = None
+    output_tokens: int | None = None
+    """All completion tokens, reasoning included."""
+    reasoning_tokens: int | None = None
+    reason: str | None = None
+    """Why the numbers are None."""
+
+
+class Sampling(Record):
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    other: dict[str, Any] = field(default_factory=dict)
+    """What else the caller asked for (penalties, response_format, tool_choice …), as it came."""
+
+
+class Choice(Record):
+    message: Message
+    finish_reason: str | None = None
+    """stop, length, tool_calls, content_filter …; None = the stream was cut or it was not said."""
+    tokens: Tokens | None = None
+
+
+class ModelCall(Record):
+    input: tuple[Message, ...]
+    choices: tuple[Choice, ...] = ()
+    """Empty = no answer came; the span's `error` says why."""
+    tools: tuple[dict[str, Any], ...] | None = None
+    """OpenAI tool schemas. None = not recorded; () = recorded, none offered."""
+    model: str | None = None
+    """As requested."""
+    response_model: str | None = None
+    deployment: str | None = None
+    """The deployment's name that answered (`project-vN`); None outside our gateway."""
+    routing_probability: float | None = None
+    sampling: Sampling = Sampling()
+    usage: Usage = Usage(reason="not reported")
+    cost_usd: float | None = None
+    cached: bool | None = None
+    """True = answered from a cache: cost is 0, tokens are kept."""
+
+
+SpanKind: TypeAlias = Literal["agent", "model", "tool", "other"]
+
+
+class Span(Record):
+    id: str
+    kind: SpanKind
+    name: str = ""
+    parents: tuple[str, ...] = ()
+    """Span ids in this trace. () = root. A parent that never came leaves the trace incomplete."""
+    start: int | None = None
+    end: int | None = None
+    error: str | None = None
+    call: ModelCall | None = None
+    """Of a model span."""
+    tool: ToolCall | None = None
+    """Of a tool span: the call as it was run."""
+    result: ToolResult | None = None
+    version: int = 0
+    """The sender's version of this span; a higher one wins, an equal one by content hash."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """What the format said and no field above holds."""
+
+
+Origin: TypeAlias = Literal["production", "import", "demonstration", "rollout", "evaluation"]
+Fidelity: TypeAlias = Literal["trainable", "renderable", "view_only"]
+
+
+class Trace(Record):
+    """One conversation or episode, whole or in part: parts of one id are merged by the committer."""
+
+    id: str
+    """`trace_id(project, source, external_id)`."""
+    project: str
+    source: str
+    """One sending system: "gateway", "rollout:<run>", "import:<name>" …"""
+    external_id: str
+    """The sender's own id."""
+    origin: Origin
+    spans: tuple[Span, ...] = ()
+    conversation: str | None = None
+    user: str | None = None
+    problem_id: str | None = None
+    """Of a rollout."""
+    run_id: str | None = None
+    """The run that made this rollout or evaluation."""
+    attempt: int | None = None
+    """k of a rollout: which of the samples of its problem."""
+    raw: str | None = None
+    """Key of the bytes it came from, in the raw store."""
+    fidelity: Fidelity | None = None
+    """Set by the store when it merges, from what the spans hold."""
+    fidelity_reasons: tuple[str, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def trace_id(project: str, source: str, external_id: str) -> str:
+    return digest(project, source, external_id)
+
+
+def model_spans(trace: Trace) -> list[Span]:
+    """The model calls, in order of time (unknown times first, then by id)."""
+    calls = [span for span in trace.spans if span.call is not None]
+    return sorted(calls, key=lambda span: (span.start or 0, span.id))
+
+
+def last_answer(trace: Trace) -> Choice | None:
+    """The first choice of the last model call that has one; None where the model never answered."""
+    for span in reversed(model_spans(trace)):
+        if span.call and span.call.choices:
+            return span.call.choices[0]
+    return None
+
+
+# --- what arrives about a trace -----------------------------------------------------------------
+
+
+class Grade(Record):
+    trace_id: str
+    reward: str
+    """The reward's name."""
+    value: float | None
+    """None = could not be given; 0.0 = graded zero."""
+    weight: float = 1.0
+    """0 = a metric: looked at, never trained on."""
+    reason: str | None = None
+    """Why the value is None, or what a judge said."""
+    kind: Literal["code", "judge", "human", "feedback"] = "code"
+    grader: str = ""
+    """Digest of the code, judge or rubric that gave it."""
+    problem_id: str | None = None
+    span_id: str | None = None
+    """Set for a process reward."""
+    confirmed_by: str | None = None
+    """What outside the model this rests on ("feedback", "ground_truth", "code", "human"). None =
+    nothing outside the model."""
+
+    @property
+    def id(self) -> str:
+        return digest(self.trace_id, self.span_id, self.reward, self.grader, self.problem_id)
+
+
+class Feedback(Record):
+    """What people or systems said later, perhaps before the trace came."""
+
+    project: str
+    target: str
+    """The id that the sender knows: a trace id of ours, a conversation id, or a response id."""
+    target_kind: Literal["trace", "conversation", "span"] = "trace"
+    name: str = "outcome"
+    value: Any = None
+    """bool, number, string or JSON (a demonstration: the right answer)."""
+    kind: Literal["boolean", "number", "category", "text", "demonstration"] = "text"
+    by: str | None = None
+    """Who said it."""
+    at: int = 0
+    """When it was said. A later one supersedes an earlier one of the same (project, target,
+    target_kind, name, by); at the same moment the greater id wins."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return digest(self)
+
+
+class Problem(Record):
+    """One item of an environment."""
+
+    environment: str
+    messages: tuple[Message, ...]
+    """The prompt, whole."""
+    answer: Any = None
+    """The truth that rewards compare with; None = not known."""
+    tools: tuple[dict[str, Any], ...] = ()
+    split: Literal["train", "heldout"] = "train"
+    slice: str = "all"
+    """The group that the evaluation reports and may veto by."""
+    text: str = ""
+    """The user's own words, without what all prompts share: what leakage is judged by."""
+    conversation: str | None = None
+    user: str | None = None
+    trace_id: str | None = None
+    """The recorded trace it was mined from."""
+    truth_from: str | None = None
+    """Where the answer comes from: "feedback", "ground_truth" …"""
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return digest(self.environment, self.messages, self.tools)

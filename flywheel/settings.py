@@ -1,0 +1,59 @@
+"""The one place that reads the environment: FLYWHEEL_* variables. Everything else receives values."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from flywheel import failpoints
+from flywheel.home import Home
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="FLYWHEEL_", extra="ignore")
+
+    home: Path = Path(".flywheel")
+    """FLYWHEEL_HOME: the store, runs, registry and routing of this installation."""
+    models: Path = Path(__file__).resolve().parent.parent / ".models"
+    """FLYWHEEL_MODELS: where base models lie, one folder each."""
+    threads: int = 2
+    """FLYWHEEL_THREADS: threads of the engine and of the trainer; sampling repeats exactly only
+    with the same number."""
+    trainer: Literal["process", "inline"] = "process"
+    """FLYWHEEL_TRAINER: inline trains in the flow's own process (tests that fork)."""
+    failpoint: str | None = None
+    """FLYWHEEL_FAILPOINT: where a test kills the process."""
+
+    def at(self) -> Home:
+        return Home(self.home.resolve())
+
+
+def load() -> Settings:
+    settings = Settings()
+    if settings.failpoint:
+        failpoints.arm(settings.failpoint)
+    return settings
+
+
+def quiet_dependencies(home: Home) -> None:
+    """Points Prefect at the home and turns every dependency's telemetry and hub access off.
+
+    Must run before prefect, mlflow, great_expectations or transformers are imported. Values that the
+    person has set stay.
+    """
+    for name, value in {
+        "PREFECT_HOME": str(home.prefect),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "DO_NOT_TRACK": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GX_ANALYTICS_ENABLED": "false",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,1 @@
+"""Engines, the gateway in front of them, routing, the registry, promotions."""

@@ -1,0 +1,1 @@
+"""The trace store: inbox, committer, DuckDB, formats in, curation rules, gates on data, datasets out."""

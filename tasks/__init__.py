@@ -1,0 +1,1 @@
+"""Prefect tasks: retry, cache, wiring. Thin."""

@@ -1,0 +1,1 @@
+"""torch: models, rendering, samples, packing, losses, algorithms, the loop and its checkpoints."""
