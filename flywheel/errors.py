@@ -38,7 +38,12 @@ class BadRecord(FlywheelError):
     """
 
     def __init__(
-        self, reason: str, *, path: str | None = None, line: int | None = None, field: str | None = None
+        self,
+        reason: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        field: str | None = None,
     ) -> None:
         self.reason, self.path, self.line, self.field = reason, path, line, field
         where = ":".join(str(part) for part in (path, line) if part is not None)

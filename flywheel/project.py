@@ -158,7 +158,11 @@ def _explain(error: ValidationError) -> list[str]:
         if item["type"] == "extra_forbidden":
             known = _fields_at(item["loc"][:-1])
             near = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-            message = f"unknown key; did you mean {near[0]!r}?" if near else f"unknown key; known: {known}"
+            message = (
+                f"unknown key; did you mean {near[0]!r}?"
+                if near
+                else f"unknown key; known: {known}"
+            )
         lines.append(f"  {where}: {message}")
     return lines
 

@@ -1,0 +1,120 @@
+"""The dataset's row: what curation writes and the trainer reads, and its Parquet form.
+
+Rows are parallel columns; lists of ids are native integer lists, messages are JSON text.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import CorruptFile
+from flywheel.ids import digest
+from flywheel.records import Message, Record, Tokens
+
+
+class TrainingRow(Record):
+    trace_id: str
+    span_id: str
+    messages: tuple[Message, ...]
+    """The prompt, whole."""
+    completion: Message
+    """The answer that is trained on."""
+    problem_id: str | None = None
+    slice: str = "all"
+    conversation: str | None = None
+    user: str | None = None
+    text: str = ""
+    """The user's own words, without what all prompts share."""
+    tools: tuple[dict[str, Any], ...] = ()
+    tokens: Tokens | None = None
+    """What was sampled; None = the row must be rendered from its messages."""
+    finish_reason: str | None = None
+    reward: float | None = None
+    confirmed_by: str | None = None
+    """What outside the model says that this answer is right; None = nothing does."""
+    origin: str = "rollout"
+    fidelity: str | None = None
+    weight: float = 1.0
+
+    @property
+    def id(self) -> str:
+        """Of what is trained on: the same prompt and answer have the same id."""
+        ids = self.tokens and (self.tokens.prompt_ids, self.tokens.completion_ids)
+        return digest(self.messages, self.completion, self.tools, ids)
+
+
+_JSON = ("messages", "completion", "tools")
+
+
+def write_rows(path: Path, rows: list[TrainingRow]) -> None:
+    """Writes `rows` as Parquet, in the order given; equal rows give equal bytes."""
+    import polars as pl
+
+    schema = {
+        "id": pl.String, "trace_id": pl.String, "span_id": pl.String, "problem_id": pl.String,
+        "slice": pl.String, "conversation": pl.String, "user": pl.String, "text": pl.String,
+        "messages": pl.String, "completion": pl.String, "tools": pl.String,
+        "prompt_ids": pl.List(pl.Int32), "completion_ids": pl.List(pl.Int32),
+        "logprobs": pl.List(pl.Float64), "policy_versions": pl.List(pl.String),
+        "template_digest": pl.String, "tokenizer_digest": pl.String,
+        "finish_reason": pl.String, "reward": pl.Float64, "confirmed_by": pl.String,
+        "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
+    }  # fmt: skip
+    frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
+    frame.write_parquet(path, compression="zstd", statistics=False)
+
+
+def read_rows(path: Path) -> list[TrainingRow]:
+    """The rows of a file that `write_rows` wrote.
+
+    Raises:
+        CorruptFile: it is not such a file.
+    """
+    import polars as pl
+
+    try:
+        return [_row(flat) for flat in pl.read_parquet(path).iter_rows(named=True)]
+    except (OSError, pl.exceptions.PolarsError, KeyError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
+
+
+def _flat(row: TrainingRow) -> dict[str, Any]:
+    flat = {name: getattr(row, name) for name in row.__struct_fields__ if name != "tokens"}
+    for name in _JSON:
+        flat[name] = msgspec.json.encode(flat[name]).decode()
+    tokens = row.tokens
+    return {
+        **flat,
+        "id": row.id,
+        "prompt_ids": tokens and list(tokens.prompt_ids),
+        "completion_ids": tokens and list(tokens.completion_ids),
+        "logprobs": list(tokens.logprobs) if tokens and tokens.logprobs is not None else None,
+        "policy_versions": tokens and list(tokens.policy_versions),
+        "template_digest": tokens and tokens.template_digest,
+        "tokenizer_digest": tokens and tokens.tokenizer_digest,
+    }
+
+
+def _row(flat: dict[str, Any]) -> TrainingRow:
+    tokens = None
+    if flat["completion_ids"] is not None:
+        tokens = Tokens(
+            prompt_ids=tuple(flat["prompt_ids"]),
+            completion_ids=tuple(flat["completion_ids"]),
+            logprobs=None if flat["logprobs"] is None else tuple(flat["logprobs"]),
+            policy_versions=tuple(flat["policy_versions"] or ()),
+            template_digest=flat["template_digest"],
+            tokenizer_digest=flat["tokenizer_digest"],
+        )
+    plain = (
+        "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",
+        "finish_reason", "reward", "confirmed_by", "origin", "fidelity", "weight",
+    )  # fmt: skip
+    return TrainingRow(
+        messages=msgspec.json.decode(flat["messages"], type=tuple[Message, ...]),
+        completion=msgspec.json.decode(flat["completion"], type=Message),
+        tools=msgspec.json.decode(flat["tools"], type=tuple[dict[str, Any], ...]),
+        tokens=tokens,
+        **{name: flat[name] for name in plain},
+    )
