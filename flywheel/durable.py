@@ -54,7 +54,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Makes a whole folder visible under its final name: fsyncs its files, renames, fsyncs above."""
+    """Makes a whole folder visible under its final name: fsync files, rename, fsync above."""
     for path in sorted(temporary.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:

@@ -3,7 +3,7 @@
 FlywheelError
 ├── UsageError          wrong input from the person at the keyboard: exit 2
 │   ├── ProjectError        a flywheel.toml that cannot be used
-│   └── MissingPart         a model, package or program that is not here, and the command that brings it
+│   └── MissingPart         a model, package or program that is not here; names what brings it
 ├── BadRecord           one row that cannot be understood; quarantined, the rest goes on
 ├── Refused             a gate said no: a normal outcome, exit 3
 ├── Busy                another process holds what is needed (a turn, the committer, a port)

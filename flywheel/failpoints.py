@@ -1,6 +1,7 @@
 """Named places where a test may kill the process, to prove that nothing is lost there.
 
-Nothing happens unless `arm` was called with the place's name (Settings does, from FLYWHEEL_FAILPOINT).
+Nothing happens unless `arm` was called with the place's name (Settings does it, from
+FLYWHEEL_FAILPOINT).
 """
 
 import os

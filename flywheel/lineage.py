@@ -1,7 +1,7 @@
 """The nouns of lineage: what a dataset became, and what that became, each naming its predecessor.
 
-dataset -> run -> checkpoint -> evaluation -> decision -> deployment. All are written through the inbox
-like any record; ids are content hashes except a decision's, which is a ULID (it is an event).
+dataset -> run -> checkpoint -> evaluation -> decision -> deployment. All are written through the
+inbox like any record; ids are content hashes except a decision's, which is a ULID (it is an event).
 """
 
 from typing import Any, Literal
@@ -11,14 +11,14 @@ from msgspec import field
 from flywheel.records import Record
 
 
-class RuleCount(Record):
+class RuleCount(Record, frozen=True, kw_only=True):
     rule: str
     rows_in: int
     rows_out: int
     note: str = ""
 
 
-class Dataset(Record):
+class Dataset(Record, frozen=True, kw_only=True):
     id: str
     """Content hash of rows and rules; no time or ULID enters."""
     project: str
@@ -33,7 +33,7 @@ class Dataset(Record):
     """HTML file, relative to the home."""
 
 
-class Run(Record):
+class Run(Record, frozen=True, kw_only=True):
     id: str
     """Hash of project, parents and configuration."""
     project: str
@@ -49,7 +49,7 @@ class Run(Record):
     mlflow_run_id: str | None = None
 
 
-class Checkpoint(Record):
+class Checkpoint(Record, frozen=True, kw_only=True):
     id: str
     """Digest of the weight files."""
     run_id: str
@@ -61,7 +61,7 @@ class Checkpoint(Record):
     """The checkpoint that it continued from; None = the base model."""
 
 
-class SliceResult(Record):
+class SliceResult(Record, frozen=True, kw_only=True):
     name: str
     problems: int
     champion: float | None
@@ -72,7 +72,7 @@ class SliceResult(Record):
     high: float | None
 
 
-class Evaluation(Record):
+class Evaluation(Record, frozen=True, kw_only=True):
     id: str
     project: str
     run_id: str
@@ -95,7 +95,7 @@ class Evaluation(Record):
 Outcome = Literal["promoted", "refused", "rolled_back", "reconciled", "abandoned"]
 
 
-class Decision(Record):
+class Decision(Record, frozen=True, kw_only=True):
     id: str
     """ULID."""
     project: str
@@ -114,7 +114,7 @@ class Decision(Record):
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-class Deployment(Record):
+class Deployment(Record, frozen=True, kw_only=True):
     name: str
     """`project-vN`, never used twice."""
     project: str

@@ -1,6 +1,7 @@
 """A project: one use case, one `flywheel.toml`, validated when it is loaded.
 
-An unknown key is an error that names the nearest right one. `digest` is what a run's id takes of it.
+An unknown key is an error that names the nearest right one. `digest` is what a run's id takes of
+it.
 """
 
 import difflib

@@ -19,23 +19,23 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
 # --- messages: a superset of the OpenTelemetry GenAI message model ------------------------------
 
 
-class Text(Record, tag="text"):
+class Text(Record, frozen=True, kw_only=True, tag="text"):
     text: str
 
 
-class Reasoning(Record, tag="reasoning"):
+class Reasoning(Record, frozen=True, kw_only=True, tag="reasoning"):
     text: str
     signature: str | None = None
 
 
-class ToolCall(Record, tag="tool_call"):
+class ToolCall(Record, frozen=True, kw_only=True, tag="tool_call"):
     name: str
     arguments: str
     """The JSON text as the model wrote it, valid or not."""
     id: str | None = None
 
 
-class ToolResult(Record, tag="tool_result"):
+class ToolResult(Record, frozen=True, kw_only=True, tag="tool_result"):
     content: str
     id: str | None = None
     """The id of the call that it answers."""
@@ -43,7 +43,7 @@ class ToolResult(Record, tag="tool_result"):
     is_error: bool | None = None
 
 
-class Image(Record, tag="image"):
+class Image(Record, frozen=True, kw_only=True, tag="image"):
     url: str | None = None
     """Where the image is; None where only its bytes' digest was kept."""
     digest: str | None = None
@@ -51,25 +51,25 @@ class Image(Record, tag="image"):
     media_type: str | None = None
 
 
-class File(Record, tag="file"):
+class File(Record, frozen=True, kw_only=True, tag="file"):
     name: str | None = None
     digest: str | None = None
     media_type: str | None = None
     url: str | None = None
 
 
-class Refusal(Record, tag="refusal"):
+class Refusal(Record, frozen=True, kw_only=True, tag="refusal"):
     text: str
 
 
-class Unknown(Record, tag="unknown"):
+class Unknown(Record, frozen=True, kw_only=True, tag="unknown"):
     kind: str
     raw: Any
     """Kept as it came."""
 
 
-class Truncated(Record, tag="truncated"):
-    """Stands where a field was over the size limit. A message with one is never a training target."""
+class Truncated(Record, frozen=True, kw_only=True, tag="truncated"):
+    """Stands where a field was over the size limit. Such a message is never a training target."""
 
     kept: str
     size: int
@@ -83,7 +83,7 @@ Part: TypeAlias = (
 )
 
 
-class Message(Record):
+class Message(Record, frozen=True, kw_only=True):
     role: str
     """system, developer, user, assistant or tool; another role is kept as it came."""
     parts: tuple[Part, ...] = ()
@@ -108,7 +108,7 @@ def say(role: str, text: str) -> Message:
 # --- the second stream --------------------------------------------------------------------------
 
 
-class Tokens(Record):
+class Tokens(Record, frozen=True, kw_only=True):
     """What was really sampled, parallel to one choice's message. Never re-derived from text."""
 
     prompt_ids: tuple[int, ...]
@@ -122,7 +122,7 @@ class Tokens(Record):
     tokenizer_digest: str | None = None
 
 
-class Usage(Record):
+class Usage(Record, frozen=True, kw_only=True):
     """As the engine said it; None = it did not say."""
 
     input_tokens: int | None = None
@@ -135,7 +135,7 @@ class Usage(Record):
     """Why the numbers are None."""
 
 
-class Sampling(Record):
+class Sampling(Record, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -146,14 +146,14 @@ class Sampling(Record):
     """What else the caller asked for (penalties, response_format, tool_choice …), as it came."""
 
 
-class Choice(Record):
+class Choice(Record, frozen=True, kw_only=True):
     message: Message
     finish_reason: str | None = None
     """stop, length, tool_calls, content_filter …; None = the stream was cut or it was not said."""
     tokens: Tokens | None = None
 
 
-class ModelCall(Record):
+class ModelCall(Record, frozen=True, kw_only=True):
     input: tuple[Message, ...]
     choices: tuple[Choice, ...] = ()
     """Empty = no answer came; the span's `error` says why."""
@@ -175,7 +175,7 @@ class ModelCall(Record):
 SpanKind: TypeAlias = Literal["agent", "model", "tool", "other"]
 
 
-class Span(Record):
+class Span(Record, frozen=True, kw_only=True):
     id: str
     kind: SpanKind
     name: str = ""
@@ -199,8 +199,8 @@ Origin: TypeAlias = Literal["production", "import", "demonstration", "rollout", 
 Fidelity: TypeAlias = Literal["trainable", "renderable", "view_only"]
 
 
-class Trace(Record):
-    """One conversation or episode, whole or in part: parts of one id are merged by the committer."""
+class Trace(Record, frozen=True, kw_only=True):
+    """One conversation or episode, whole or in part; the committer merges parts of one id."""
 
     id: str
     """`trace_id(project, source, external_id)`."""
@@ -248,7 +248,7 @@ def last_answer(trace: Trace) -> Choice | None:
 # --- what arrives about a trace -----------------------------------------------------------------
 
 
-class Grade(Record):
+class Grade(Record, frozen=True, kw_only=True):
     trace_id: str
     reward: str
     """The reward's name."""
@@ -273,7 +273,7 @@ class Grade(Record):
         return digest(self.trace_id, self.span_id, self.reward, self.grader, self.problem_id)
 
 
-class Feedback(Record):
+class Feedback(Record, frozen=True, kw_only=True):
     """What people or systems said later, perhaps before the trace came."""
 
     project: str
@@ -296,7 +296,7 @@ class Feedback(Record):
         return digest(self)
 
 
-class Problem(Record):
+class Problem(Record, frozen=True, kw_only=True):
     """One item of an environment."""
 
     environment: str

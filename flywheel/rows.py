@@ -13,7 +13,7 @@ from flywheel.ids import digest
 from flywheel.records import Message, Record, Tokens
 
 
-class TrainingRow(Record):
+class TrainingRow(Record, frozen=True, kw_only=True):
     trace_id: str
     span_id: str
     messages: tuple[Message, ...]
@@ -51,7 +51,7 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
     """Writes `rows` as Parquet, in the order given; equal rows give equal bytes."""
     import polars as pl
 
-    schema = {
+    schema: dict[str, Any] = {
         "id": pl.String, "trace_id": pl.String, "span_id": pl.String, "problem_id": pl.String,
         "slice": pl.String, "conversation": pl.String, "user": pl.String, "text": pl.String,
         "messages": pl.String, "completion": pl.String, "tools": pl.String,

@@ -1,4 +1,4 @@
-"""The one place that reads the environment: FLYWHEEL_* variables. Everything else receives values."""
+"""The one place that reads the environment: FLYWHEEL_*. Everything else receives values."""
 
 import os
 from pathlib import Path
@@ -39,8 +39,8 @@ def load() -> Settings:
 def quiet_dependencies(home: Home) -> None:
     """Points Prefect at the home and turns every dependency's telemetry and hub access off.
 
-    Must run before prefect, mlflow, great_expectations or transformers are imported. Values that the
-    person has set stay.
+    Must run before prefect, mlflow, great_expectations or transformers are imported. Values that
+    the person has set stay.
     """
     for name, value in {
         "PREFECT_HOME": str(home.prefect),

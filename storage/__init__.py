@@ -1,1 +1,1 @@
-"""The trace store: inbox, committer, DuckDB, formats in, curation rules, gates on data, datasets out."""
+"""The trace store: inbox, committer, DuckDB, formats in, curation, data gate, datasets out."""
