@@ -1,0 +1,80 @@
+"""The routing file: which deployment answers for which project. It is the authority.
+
+Readers read it whole, without a lock: it is replaced atomically. Writers say which version they
+saw and lose if another was faster. All else (MLflow's aliases, the ledger) follows this file.
+"""
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from flywheel import durable
+from flywheel.errors import Busy, CorruptFile
+from flywheel.home import Home
+from flywheel.lineage import Deployment
+from flywheel.records import Record
+
+
+class ProjectRoute(Record, frozen=True, kw_only=True):
+    project: str
+    base_model: str
+    """Path or name of the base model, which the engine serves as `base`."""
+    champion: Deployment
+    previous: Deployment | None = None
+    """Stays loaded, so that rolling back is instant. None = nothing was replaced yet."""
+    challenger: Deployment | None = None
+    """Is compared with the champion; None = none runs."""
+
+
+class Routing(Record, frozen=True, kw_only=True):
+    version: int = 0
+    """Grows by one with each replacement; 0 = there is no file yet."""
+    projects: dict[str, ProjectRoute] = msgspec.field(default_factory=dict)
+
+
+def base_deployment(project: str, base_model: str) -> Deployment:
+    """Deployment 0 of a project: the base model as it is."""
+    return Deployment(name=f"{project}-v0", project=project, version=0, base_model=base_model)
+
+
+def served_as(deployment: Deployment) -> str:
+    """The model's name at the engine: `base`, or the adapter's, which is the deployment's."""
+    return "base" if deployment.adapter is None else deployment.name
+
+
+def read(home: Home) -> Routing:
+    """What serves now.
+
+    Raises:
+        CorruptFile: the file is not one of ours; nothing is guessed.
+    """
+    try:
+        return msgspec.json.decode(home.routing.read_bytes(), type=Routing)
+    except FileNotFoundError:
+        return Routing()
+    except msgspec.DecodeError as error:
+        raise CorruptFile(
+            f"{home.routing} is not a routing file: {error}. Move it away and run `flywheel serve`:"
+            " the newest promotion in the ledger says what it held"
+        ) from error
+
+
+def replace(home: Home, routing: Routing, *, wait_s: float = 10.0) -> Routing:
+    """Writes `routing` over the file whose version it was derived from; returns it as written.
+
+    Raises:
+        Busy: the file has moved on since `routing` was read; read again and decide again.
+    """
+    home.locks.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(home.locks / "routing.lock", timeout=wait_s):
+            now = read(home).version
+            if now != routing.version:
+                raise Busy(
+                    f"{home.routing} is at version {now}, this change was made for "
+                    f"{routing.version}: somebody else replaced it; read it again"
+                )
+            written = msgspec.structs.replace(routing, version=now + 1)
+            durable.write(home.routing, msgspec.json.format(msgspec.json.encode(written)) + b"\n")
+            return written
+    except Timeout as error:
+        raise Busy(f"{home.locks / 'routing.lock'} is held for over {wait_s:g} s") from error
