@@ -177,3 +177,9 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
             return []
         model = inner
     return sorted(set(model.model_fields) - {"folder"})
+
+
+def base_folder(project: Project, models: Path) -> Path:
+    """The base model's folder: the project's own, or the one of that name under `models`."""
+    own = project.folder / project.model.base
+    return own if own.is_dir() else models / project.model.base
