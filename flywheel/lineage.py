@@ -92,7 +92,7 @@ class Evaluation(Record, frozen=True, kw_only=True):
     """The grader's digest."""
 
 
-Outcome = Literal["promoted", "refused", "rolled_back", "reconciled", "abandoned"]
+Outcome = Literal["passed", "promoted", "refused", "rolled_back", "reconciled", "abandoned"]
 
 
 class Decision(Record, frozen=True, kw_only=True):

@@ -267,6 +267,9 @@ class Grade(Record, frozen=True, kw_only=True):
     confirmed_by: str | None = None
     """What outside the model this rests on ("feedback", "ground_truth", "code", "human"). None =
     nothing outside the model."""
+    at: int = 0
+    """When it was given. A later grade supersedes an earlier one of the same id; at the same moment
+    the greater content hash wins."""
 
     @property
     def id(self) -> str:
