@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from flywheel import failpoints
@@ -22,6 +23,12 @@ class Settings(BaseSettings):
     with the same number."""
     trainer: Literal["process", "inline"] = "process"
     """FLYWHEEL_TRAINER: inline trains in the flow's own process (tests that fork)."""
+    keys: SecretStr | None = None
+    """FLYWHEEL_KEYS: keys that clients of the gateway must show, comma-separated. None = none, and
+    the gateway listens on the loopback address only."""
+    api_keys_file: Path | None = None
+    """FLYWHEEL_API_KEYS_FILE: the same, one a line; `sha256:HEX` stands for a key that is not
+    written out."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 
