@@ -85,7 +85,9 @@ class CurateSection(Section):
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
     """Fewer rows than this: nothing to learn from, the turn is refused by the data gate."""
-    balance: tuple[str, ...] = ()
+    shuffle_rewards: int | None = None
+    """A control: rewards are dealt out anew among the answers with this seed. The gate must refuse
+    what such a turn trains."""
 
 
 class TrainSection(Section):
