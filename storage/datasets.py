@@ -1,0 +1,216 @@
+"""Datasets: immutable, content-addressed folders of training rows.
+
+Curated rows go in, a folder named by their id comes out: rows.parquet, manifest.json (parents,
+rules, counts, row keys) and dropped.jsonl (what went, and why). The same content has the same id
+anywhere; a folder is published whole by one rename, so one that is there is complete.
+"""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from flywheel import durable
+from flywheel.errors import Busy, CorruptFile, UsageError
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.ids import digest, digest_bytes
+from flywheel.lineage import Dataset, RuleCount
+from flywheel.records import Record
+from flywheel.rows import TrainingRow, read_rows, write_rows
+from storage.curate import Curated, Dropped, RuleSpec
+
+SCHEMA = 1
+"""Version of the folder's layout."""
+DROPPED_EXAMPLES = 200
+"""Dropped rows kept a rule, as examples; the counts are in the manifest."""
+
+RowKey = tuple[str, float | None, float]
+"""What of a row decides the dataset's id: the row's id, its reward, its weight."""
+
+
+class Manifest(Record, frozen=True, kw_only=True, omit_defaults=False):
+    id: str
+    schema_version: int
+    project: str
+    parents: tuple[str, ...]
+    rules: tuple[RuleSpec, ...]
+    counts: tuple[RuleCount, ...]
+    rows: int
+    content: str
+    """Digest of rows.parquet."""
+    keys: tuple[RowKey, ...]
+    """Sorted."""
+
+
+def write_dataset(
+    home: Home,
+    project: str,
+    curated: Curated,
+    *,
+    parents: Sequence[str],
+    rules: Sequence[RuleSpec],
+    wait_s: float = 60.0,
+) -> Dataset:
+    """Publishes the dataset, or finds that it is there already and leaves it alone.
+
+    `parents` must be content-determined (run and dataset ids are): they are part of the id.
+
+    Raises:
+        Busy: another process is writing a dataset of this project, for longer than `wait_s`.
+        Full: no space; nothing is visible.
+    """
+    keys = tuple(sorted(_key(row) for row in curated.rows))
+    identity = _identity(project, tuple(parents), tuple(rules), keys)
+    final = home.datasets / project / identity
+    final.parent.mkdir(parents=True, exist_ok=True)
+    home.locks.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(home.locks / f"dataset-{project}.lock", timeout=wait_s):
+            _clean(final.parent)
+            if not _stands(final):
+                manifest = Manifest(
+                    id=identity,
+                    schema_version=SCHEMA,
+                    project=project,
+                    parents=tuple(parents),
+                    rules=tuple(rules),
+                    counts=curated.counts,
+                    rows=len(keys),
+                    content="",
+                    keys=keys,
+                )
+                _publish(final, manifest, curated)
+            return _record(home, final, _manifest(final))
+    except Timeout as error:
+        raise Busy(f"another process is writing a dataset of {project}; try again") from error
+
+
+def read_dataset(home: Home, dataset: Dataset | str) -> list[TrainingRow]:
+    """The rows of a dataset, given its record or its id.
+
+    Raises:
+        UsageError: there is no such dataset in this home.
+        CorruptFile: its files are not what was published.
+    """
+    folder = _folder(home, dataset)
+    manifest = _verified(folder)
+    rows = read_rows(folder / "rows.parquet")
+    if len(rows) != manifest.rows:
+        raise CorruptFile(f"dataset {folder}: {len(rows)} rows, the manifest says {manifest.rows}")
+    return rows
+
+
+def _key(row: TrainingRow) -> RowKey:
+    return row.id, row.reward, row.weight
+
+
+def _identity(
+    project: str,
+    parents: tuple[str, ...],
+    rules: tuple[RuleSpec, ...],
+    keys: tuple[RowKey, ...],
+) -> str:
+    return digest(SCHEMA, project, sorted(parents), rules, keys)
+
+
+def _publish(final: Path, manifest: Manifest, curated: Curated) -> None:
+    making = final.parent / f".making-{final.name}-{os.getpid()}"
+    making.mkdir()
+    try:
+        with durable.no_space(final):
+            rows = sorted(curated.rows, key=lambda row: (row.id, row.trace_id, row.span_id))
+            write_rows(making / "rows.parquet", rows)
+            content = digest_bytes((making / "rows.parquet").read_bytes())
+            whole = msgspec.structs.replace(manifest, content=content)
+            text = msgspec.json.format(msgspec.json.encode(whole, order="deterministic"))
+            (making / "manifest.json").write_bytes(text + b"\n")
+            with (making / "dropped.jsonl").open("wb") as file:
+                for dropped in _examples(curated.dropped):
+                    file.write(msgspec.json.encode(dropped) + b"\n")
+            failpoint("dataset.before_publish")
+            durable.publish(making, final)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def _examples(dropped: Sequence[Dropped]) -> Iterator[Dropped]:
+    seen: Counter[str] = Counter()
+    for each in dropped:
+        seen[each.rule] += 1
+        if seen[each.rule] <= DROPPED_EXAMPLES:
+            yield each
+
+
+def _clean(folder: Path) -> None:
+    """Removes what killed writers left half made. The caller holds the project's lock."""
+    for left in folder.glob(".making-*"):
+        shutil.rmtree(left)
+
+
+def _stands(final: Path) -> bool:
+    """Whether the dataset is there and sound. One that is not is removed, to be written anew."""
+    if not final.exists():
+        return False
+    try:
+        _verified(final)
+    except CorruptFile:
+        shutil.rmtree(final)
+        return False
+    return True
+
+
+def _folder(home: Home, dataset: Dataset | str) -> Path:
+    if isinstance(dataset, Dataset):
+        folder = home.path(dataset.path)
+        if folder.is_dir():
+            return folder
+        raise UsageError(f"dataset {dataset.id} is not at {folder}: curate again to write it anew")
+    found = (
+        sorted(home.datasets.glob(f"*/{dataset}")) if re.fullmatch("[0-9a-f]{32}", dataset) else []
+    )
+    if not found:
+        raise UsageError(f"no dataset {dataset!r} under {home.datasets}")
+    return found[0]
+
+
+def _verified(folder: Path) -> Manifest:
+    manifest = _manifest(folder)
+    identity = _identity(manifest.project, manifest.parents, manifest.rules, manifest.keys)
+    if not manifest.id == identity == folder.name:
+        raise CorruptFile(f"dataset {folder}: its manifest does not belong to its id")
+    try:
+        content = digest_bytes((folder / "rows.parquet").read_bytes())
+    except OSError as error:
+        raise CorruptFile(f"dataset {folder}: rows.parquet cannot be read: {error}") from error
+    if content != manifest.content:
+        raise CorruptFile(
+            f"dataset {folder}: rows.parquet is not what was published "
+            f"({content}, wanted {manifest.content}): curate again to write it anew"
+        )
+    return manifest
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / "manifest.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"{path} is not a dataset's manifest: {error}") from error
+
+
+def _record(home: Home, folder: Path, manifest: Manifest) -> Dataset:
+    return Dataset(
+        id=manifest.id,
+        project=manifest.project,
+        path=home.relative(folder),
+        rows=manifest.rows,
+        parents=manifest.parents,
+        rules=manifest.counts,
+    )
