@@ -1,0 +1,208 @@
+"""What good means, for one use case: a class with marked methods, in one short file.
+
+Enter: the project's configuration of it. Leave: an object that evaluates a model, grades recorded
+traces and feeds training alike. Invariant: the decorators only mark; nothing runs until
+`environments.grading` or `environments.mining` calls it, and each method gets what it names.
+"""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flywheel.errors import FlywheelError, ProjectError
+from flywheel.ids import canonical, digest
+from flywheel.records import Feedback, Message, Problem, Trace, model_spans
+
+Kind = Literal["reward", "metric", "group_reward", "step_reward", "stop"]
+Marked = TypeVar("Marked", bound=Callable[..., Any])
+ARGUMENTS = ("trace", "problem", "answer", "choice", "group", "state", "span")
+"""What a marked method may name: the Trace, its Problem (with the truth), the final text, the
+Choice it came from, all traces of the problem, a dict shared by the rewards of one trace, and the
+model call of a step reward."""
+
+
+class Ungraded(FlywheelError):
+    """Raised by a reward that cannot be given here; its text becomes the null's reason."""
+
+
+class Mark(NamedTuple):
+    kind: Kind
+    weight: float
+    truth: bool
+    """False = does not compare with the problem's answer, so it is given without one too."""
+
+
+class Method(NamedTuple):
+    """A marked method: its name is the reward's, its arguments are what it is given."""
+
+    name: str
+    mark: Mark
+    arguments: tuple[str, ...]
+
+    @property
+    def needs_truth(self) -> bool:
+        return self.mark.truth and "problem" in self.arguments
+
+
+def _marker(kind: Kind, weight: float, truth: bool) -> Callable[[Marked], Marked]:
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ProjectError(f"the weight of a {kind} must be a number from 0 up, not {weight}")
+
+    def mark(method: Marked) -> Marked:
+        method._flywheel_mark = Mark(kind, weight, truth)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def reward(weight: float = 1.0, *, truth: bool = True) -> Callable[[Marked], Marked]:
+    """Marks a method that returns one number for a trace. `truth=False`: see `Mark`."""
+    return _marker("reward", weight, truth)
+
+
+def metric(method: Marked) -> Marked:
+    """Marks a number that is looked at and never trained on."""
+    return _marker("metric", 0.0, True)(method)
+
+
+def group_reward(weight: float = 1.0, *, truth: bool = True) -> Callable[[Marked], Marked]:
+    """Marks a method that takes `group` and returns a list of numbers parallel to it."""
+    return _marker("group_reward", weight, truth)
+
+
+def step_reward(weight: float = 1.0, *, truth: bool = True) -> Callable[[Marked], Marked]:
+    """Marks a method that takes `span` and returns one number for each model call."""
+    return _marker("step_reward", weight, truth)
+
+
+def stop(method: Marked) -> Marked:
+    """Marks a condition that ends an episode of several steps."""
+    return _marker("stop", 0.0, False)(method)
+
+
+class Environment:
+    """Base of all environments. A subclass adds marked methods and, where it must, the hooks."""
+
+    name: ClassVar[str] = ""
+    """What problems are filed under; "" = the class's name in lower case."""
+    version: ClassVar[str] = "1"
+    limit_s: ClassVar[float] = 10.0
+    """Seconds that one reward of one trace may take."""
+
+    class Config(BaseModel):
+        """What the project's file may set under [environment.config]; a subclass adds fields."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str | None = None
+    """The file's text, where it was loaded by path."""
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = self._validated(dict(config or {}))
+
+    @classmethod
+    def _validated(cls, config: dict[str, Any]) -> BaseModel:
+        try:
+            return cls.Config.model_validate(config)
+        except ValidationError as error:
+            lines = [_explain(item, sorted(cls.Config.model_fields)) for item in error.errors()]
+            message = f"environment {cls.name}: its config does not fit:\n" + "\n".join(lines)
+            raise ProjectError(message) from error
+
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """The marked methods, in the order they are written in, bases first.
+
+        Raises:
+            ProjectError: one names something that cannot be given to it.
+        """
+        names = {name: None for cls in reversed(type(self).__mro__) for name in vars(cls)}
+        marked = (
+            (name, getattr(getattr(type(self), name), "_flywheel_mark", None)) for name in names
+        )
+        return tuple(self._method(name, mark) for name, mark in marked if mark is not None)
+
+    def _method(self, name: str, mark: Mark) -> Method:
+        arguments = tuple(inspect.signature(getattr(self, name)).parameters)
+        for argument in arguments:
+            if argument not in ARGUMENTS:
+                near = difflib.get_close_matches(argument, ARGUMENTS, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(ARGUMENTS)}"
+                raise ProjectError(f"{self.name}.{name} names {argument!r}, never given; {hint}")
+        for kind, needed in (("group_reward", "group"), ("step_reward", "span")):
+            if (mark.kind == kind) != (needed in arguments) and mark.kind != "stop":
+                raise ProjectError(
+                    f"{self.name}.{name} is a {mark.kind}: a {kind} names {needed!r}, no other does"
+                )
+        return Method(name, mark, arguments)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the source, the configuration and the version: who graded."""
+        source = self.source if self.source is not None else inspect.getsource(type(self))
+        return digest(self.name, self.version, self.config.model_dump(mode="json"), source)
+
+    # --- hooks of mining ---------------------------------------------------------------------
+
+    def problem_of(self, trace: Trace, feedback: Sequence[Feedback]) -> Problem | None:
+        """The problem that a recorded trace posed, with what people said later as its truth.
+
+        By default the prompt of its first model call. None = this trace poses none.
+        """
+        calls = model_spans(trace)
+        if not calls or calls[0].call is None or not calls[0].call.input:
+            return None
+        call = calls[0].call
+        truths = {
+            canonical(said): said for item in feedback if (said := self.truth(item)) is not None
+        }
+        only = next(iter(truths.values())) if len(truths) == 1 else None
+        problem = Problem(
+            environment=self.name,
+            messages=call.input,
+            tools=call.tools or (),
+            text=self.text(call.input),
+            conversation=trace.conversation,
+            user=trace.user,
+            trace_id=trace.id,
+            answer=only,
+            truth_from="feedback" if len(truths) == 1 else None,
+            attributes={} if len(truths) == 1 else {"truth": missing_truth(len(truths))},
+        )
+        return msgspec.structs.replace(problem, slice=self.slice(problem))
+
+    def truth(self, feedback: Feedback) -> Any:
+        """The right answer that one feedback states; None = it states none."""
+        return feedback.value if feedback.kind == "demonstration" else None
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """The user's own words, without what all prompts share."""
+        return "\n".join(message.text for message in messages if message.role == "user")
+
+    def slice(self, problem: Problem) -> str:
+        """The group that evaluation reports by."""
+        return "all"
+
+
+def missing_truth(count: int) -> str:
+    """Why a problem with `count` different answers has none."""
+    return f"conflicting feedback: {count} different answers" if count else "no known answer"
+
+
+def _explain(item: Any, known: list[str]) -> str:
+    key = ".".join(str(part) for part in item["loc"])
+    if item["type"] != "extra_forbidden":
+        return f"  {key}: {item['msg']}"
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"  {key}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known: {known}")

@@ -1,0 +1,162 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from environments.define import Environment, group_reward, metric, reward
+from environments.load import load_environment
+from flywheel.errors import ProjectError
+from flywheel.records import Feedback, ModelCall, Span, Trace, say
+
+FILE = """
+from __future__ import annotations
+import dataclasses
+from pydantic import BaseModel, ConfigDict
+from environments.define import Environment, metric, reward
+
+@dataclasses.dataclass
+class Part:
+    size: int = 1
+
+class Echo(Environment):
+    class Config(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        strictness: float = 1.0
+
+    @reward(weight=2.0)
+    def right(self, answer, problem):
+        return answer == problem.answer
+
+    @metric
+    def length(self, answer):
+        return len(answer)
+"""
+
+
+def project(folder: Path, source: str = FILE) -> Path:
+    (folder / "environment.py").write_text(source)
+    return folder
+
+
+def test_an_environment_is_loaded_by_path_and_leaves_no_module_behind(tmp_path: Path) -> None:
+    path, modules = list(sys.path), set(sys.modules)
+    environment = load_environment("environment.py:Echo", project(tmp_path), {"strictness": 0.5})
+    assert environment.config.strictness == 0.5  # type: ignore[attr-defined]
+    assert environment.name == "echo"
+    assert [method.name for method in environment.methods] == ["right", "length"]
+    assert [method.mark.weight for method in environment.methods] == [2.0, 0.0]
+    assert sys.path == path
+    assert not [name for name in set(sys.modules) - modules if name.startswith("environment_")]
+
+
+def test_the_digest_changes_with_source_config_and_nothing_else(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir(), second.mkdir()
+    one = load_environment("environment.py:Echo", project(first))
+    same = load_environment("environment.py:Echo", project(second))
+    other = load_environment("environment.py:Echo", first, {"strictness": 2})
+    changed = load_environment("environment.py:Echo", project(second, FILE + "\n# new"))
+    assert one.digest == same.digest
+    assert len({one.digest, other.digest, changed.digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "config", "message"),
+    [
+        ("missing.py:Echo", FILE, {}, "missing.py"),
+        ("environment.py", FILE, {}, "file.py:Class"),
+        ("environment.py:Ecko", FILE, {}, "did you mean 'Echo'"),
+        ("environment.py:Part", FILE, {}, "environments in it: \\['Echo'\\]"),
+        ("environment.py:Echo", FILE, {"strictnes": 1}, "did you mean 'strictness'"),
+        ("environment.py:Echo", FILE, {"strictness": "very"}, "strictness: .*number"),
+        ("environment.py:Echo", FILE + "\n1 / 0", {}, "ZeroDivisionError"),
+        ("environment.py:Echo", "def broken(:", {}, "SyntaxError"),
+        ("environment.py:Echo", "import no_such_thing", {}, "no_such_thing"),
+        ("environment.py:Echo", FILE.replace("answer, problem", "anwser"), {}, "'answer'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(
+    tmp_path: Path, path: str, source: str, config: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ProjectError, match=message):
+        load_environment(path, project(tmp_path, source), config)
+
+
+def test_bytes_that_are_no_text_are_a_project_error(tmp_path: Path) -> None:
+    (tmp_path / "environment.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProjectError, match="can be read"):
+        load_environment("environment.py:Echo", tmp_path)
+
+
+def test_a_group_reward_must_name_the_group() -> None:
+    class Wrong(Environment):
+        @group_reward()
+        def best(self, trace: Trace) -> float:
+            return 1.0
+
+    with pytest.raises(ProjectError, match="group"):
+        _ = Wrong().methods
+
+
+def test_a_weight_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ProjectError, match="weight"):
+        reward(weight=float("nan"))
+    with pytest.raises(ProjectError, match="weight"):
+        reward(weight=-1.0)
+
+
+def test_an_overridden_method_is_listed_once_in_the_first_ones_place() -> None:
+    class Base(Environment):
+        @metric
+        def first(self) -> float:
+            return 1.0
+
+        @metric
+        def second(self) -> float:
+            return 1.0
+
+    class Child(Base):
+        @reward()
+        def first(self) -> float:
+            return 2.0
+
+    assert [(m.name, m.mark.kind) for m in Child().methods] == [
+        ("first", "reward"),
+        ("second", "metric"),
+    ]
+    assert (Base.name, Child.name) == ("base", "child")
+
+
+def recorded(*texts: str) -> Trace:
+    call = ModelCall(input=(say("system", "Be kind."), *(say("user", text) for text in texts)))
+    span = Span(id="s", kind="model", call=call)
+    return Trace(id="t", project="p", source="g", external_id="e", origin="production",
+                 spans=(span,), conversation="c", user="u")  # fmt: skip
+
+
+def said(value: object, kind: str = "demonstration") -> Feedback:
+    return Feedback(project="p", target="t", kind=kind, value=value)  # type: ignore[arg-type]
+
+
+def test_a_problem_is_the_first_prompt_with_what_people_said_as_truth() -> None:
+    problem = Environment().problem_of(
+        recorded("hi", "there"), [said("yes"), said(True, "boolean")]
+    )
+    assert problem is not None
+    assert (problem.answer, problem.truth_from, problem.text) == ("yes", "feedback", "hi\nthere")
+    assert (problem.conversation, problem.user, problem.trace_id) == ("c", "u", "t")
+
+
+def test_two_answers_that_differ_are_no_truth_and_two_equal_ones_are() -> None:
+    both = Environment().problem_of(
+        recorded("hi"), [said({"a": 1, "b": 2}), said({"b": 2, "a": 1})]
+    )
+    assert both is not None and both.answer == {"a": 1, "b": 2}
+    torn = Environment().problem_of(recorded("hi"), [said("yes"), said("no")])
+    assert torn is not None and torn.answer is None and torn.truth_from is None
+    assert torn.attributes["truth"] == "conflicting feedback: 2 different answers"
+
+
+def test_a_trace_without_a_prompt_poses_no_problem() -> None:
+    empty = Trace(id="t", project="p", source="g", external_id="e", origin="production")
+    assert Environment().problem_of(empty, []) is None
