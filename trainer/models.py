@@ -155,6 +155,15 @@ def use_adapter(model: Any, name: str | None) -> None:
             layer._active_adapter = name
 
 
+def use_attention(model: Any, name: str, attend: Any) -> None:
+    """Makes the model's layers call `attend` (transformers' attention interface) in place of their
+    own attention; no mask is built for it, and further keyword arguments of a forward pass reach it."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(name, attend)
+    model.set_attn_implementation(name)
+
+
 def delete_adapter(model: Any, name: str) -> None:
     """Frees an adapter; where it was active, the base model alone is used next."""
     from peft.tuners.tuners_utils import BaseTunerLayer
