@@ -1,4 +1,4 @@
-"""Where Prefect keeps what tasks returned: under the home, written durably, so a kill leaves no torn one.
+"""Where Prefect keeps what tasks returned: under the home, durably, so a kill leaves no torn one.
 
 Tasks return ids, paths, digests and counts, never records, so nothing here escapes an erasure.
 """
@@ -13,7 +13,7 @@ from flywheel.settings import load
 
 
 class HomeResults(LocalFileSystem):
-    """Results of tasks, in `FLYWHEEL_HOME/prefect/results`, whichever home is set when it is used."""
+    """Results of tasks, in `prefect/results` of whichever home is set when it is used."""
 
     _block_type_name = "Flywheel Home Results"
     _block_type_slug = "flywheel-home-results"

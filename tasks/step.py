@@ -1,9 +1,12 @@
-"""The policy of every step of a turn: its result is kept by (run, step, inputs), so that a turn that was
-killed redoes only what was not finished; what failed for outside reasons is tried again.
+"""The policy of every step of a turn: its result is kept by (run, step, inputs), so that a turn
+that was killed redoes only what was not finished; what failed for outside reasons is tried again.
 
 A gate's refusal and a person's mistake are not tried again: they would come out the same.
 """
 
+import functools
+import json
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +18,7 @@ from prefect.tasks import Task
 from flywheel.errors import CorruptFile, Refused, UsageError
 from flywheel.ids import digest
 from tasks.results import HomeResults
+from tasks.turns import Turn, run_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +33,7 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
 
     def wrap(function: F) -> F:
         made: Task[..., Any] = task(
-            function,
+            timed(function),
             name=function.__name__.replace("_", " "),
             retries=2,
             retry_delay_seconds=[1, 5],
@@ -44,6 +48,22 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
         return made  # type: ignore[return-value]
 
     return wrap
+
+
+def timed(function: F) -> F:
+    """Notes how long each real execution took, beside the run: `steps.jsonl`."""
+
+    @functools.wraps(function)
+    def measured(turn: Turn, *others: Any) -> Any:
+        started, name = time.monotonic(), function.__name__
+        try:
+            return function(turn, *others)
+        finally:
+            line = {"step": name, "seconds": round(time.monotonic() - started, 3)}
+            with (run_folder(turn) / "steps.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    return measured  # type: ignore[return-value]
 
 
 def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:

@@ -1,0 +1,22 @@
+"""The open turn, from its dataset to a trained candidate. What was done is not done again."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.curate import curate_dataset
+from tasks.gates import passed
+from tasks.ingest import ingest_inbox
+from tasks.mine import mine_problems
+from tasks.sample import sample_rollouts
+from tasks.train import train_candidate
+from tasks.turns import open_turn, serving
+
+
+@flow(name="train")
+def train(project: str) -> dict[str, Any]:
+    """Raises: Refused where the data gate says no."""
+    with serving(project):
+        this = open_turn(project, ingest_inbox())
+        rollouts = sample_rollouts(this, mine_problems(this))
+        return train_candidate(this, passed(curate_dataset(this, rollouts)))

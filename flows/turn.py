@@ -1,0 +1,41 @@
+"""One whole turn: a project's traces become a better model, or a refusal with its reason."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.states import Completed, State
+
+from flywheel.errors import Refused
+from tasks.curate import curate_dataset
+from tasks.evaluate import evaluate_candidate
+from tasks.gates import passed
+from tasks.grade import grade_recorded
+from tasks.ingest import ingest_inbox
+from tasks.mine import mine_problems
+from tasks.promote import promote_candidate
+from tasks.report import conclude
+from tasks.sample import sample_rollouts
+from tasks.train import train_candidate
+from tasks.turns import open_turn, serving
+
+
+@flow(name="turn")
+def turn(project: str) -> State[dict[str, Any]]:
+    """Turns the wheel once for the project in the folder `project`.
+
+    Raises:
+        Busy: a turn of this project is under way.
+    """
+    with serving(project):
+        this = open_turn(project, ingest_inbox())
+        try:
+            grade_recorded(this)
+            problems = mine_problems(this)
+            rollouts = sample_rollouts(this, problems)
+            dataset = passed(curate_dataset(this, rollouts))
+            candidate = train_candidate(this, dataset)
+            evaluation = passed(evaluate_candidate(this, problems, candidate))
+            passed(promote_candidate(this, candidate, evaluation))
+        except Refused:
+            return Completed(name="Refused", data=conclude(this))
+        return Completed(name="Promoted", data=conclude(this))

@@ -1,0 +1,142 @@
+"""Evaluate: candidate and champion answer the same held-out problems; the gate compares them."""
+
+from typing import Any
+
+import msgspec
+
+from flywheel.failpoints import failpoint
+from flywheel.ids import digest
+from flywheel.lineage import Deployment, Evaluation
+from flywheel.progress import report
+from tasks.gates import Verdict, record, verdict
+from tasks.sample import answers
+from tasks.step import step
+from tasks.tracking import log_evaluation
+from tasks.turns import Turn, environment_of, home, note, project_of
+
+
+def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str, Any]) -> Verdict:
+    """Both models answer, chunk by chunk; then the gate says what it makes of it."""
+    challenger = register_candidate(turn, candidate)
+    size = project_of(turn).rollouts.chunk
+    ids = problems["heldout"]
+    chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
+    for number, chunk in enumerate(chunks):
+        report("evaluating", 2 * number, 2 * len(chunks))
+        answer_heldout(turn, "champion", None, number, chunk)
+        report("evaluating", 2 * number + 1, 2 * len(chunks))
+        answer_heldout(turn, "candidate", challenger, number, chunk)
+    report("evaluating", 2 * len(chunks), 2 * len(chunks))
+    return learning_gate(turn, ids, challenger, candidate["mlflow_run_id"])
+
+
+@step(minutes=10)
+def register_candidate(turn: Turn, candidate: dict[str, Any]) -> dict[str, Any]:
+    """Registers the candidate as the challenger; its version is its deployment's number."""
+    from serving.registry import Registry
+    from serving.routing import read
+
+    champion = read(home()).projects[turn.project].champion
+    deployment: Deployment = Registry(home()).register_candidate(
+        project=turn.project,
+        base_model=champion.base_model,
+        adapter=candidate["adapter"],
+        checkpoint_id=candidate["checkpoint_id"],
+        run_id=turn.run_id,
+        tags={"flywheel.parent": turn.champion, "flywheel.snapshot": turn.snapshot},
+    )
+    found: dict[str, Any] = msgspec.to_builtins(deployment)
+    return found
+
+
+@step(minutes=60)
+def answer_heldout(
+    turn: Turn, side: str, challenger: dict[str, Any] | None, number: int, problem_ids: list[str]
+) -> dict[str, Any]:
+    """One chunk of held-out problems, answered by one side, graded and committed whole."""
+    from serving.engines.client import EngineClient
+    from serving.routing import read, served_as
+    from serving.server import running
+
+    deployment = read(home()).projects[turn.project].champion
+    if challenger:
+        deployment = msgspec.convert(challenger, Deployment)
+        server = running(home())
+        EngineClient(server.engine_url).load_adapter(
+            deployment.name, str(home().path(deployment.adapter))
+        )
+    found = answers(
+        turn,
+        problem_ids,
+        model=served_as(deployment),
+        policy=deployment.name,
+        name=f"evaluation-{turn.run_id}-{side}-{number}",
+        origin="evaluation",
+        samples=project_of(turn).gate.samples,
+    )
+    failpoint("turn.mid_evaluation")
+    return found
+
+
+@step(minutes=10)
+def learning_gate(
+    turn: Turn, problem_ids: list[str], challenger: dict[str, Any], mlflow_run_id: str
+) -> Verdict:
+    """Compares what the two sides answered, by problem, and decides."""
+    from environments.statistics import decide, evaluate_answers
+    from storage.committer import commit
+    from storage.inbox import Inbox
+    from storage.queries import problems
+
+    project = project_of(turn)
+    known = problems(home(), ids=problem_ids)
+    champion, candidate = (
+        graded_answers(turn, name) for name in (turn.champion, challenger["name"])
+    )
+    compared = evaluate_answers(known, champion, candidate, project.gate)
+    evaluation = Evaluation(
+        id=digest(turn.run_id, problem_ids, challenger["name"]),
+        project=turn.project,
+        run_id=turn.run_id,
+        champion=turn.champion,
+        candidate=challenger["name"],
+        environment=environment_of(project).digest,
+        **compared,
+    )
+    ruling = decide(evaluation, project.gate)
+    said = verdict(
+        "learning",
+        ruling.passed,
+        ruling.reason,
+        evaluation=evaluation.id,
+        overall=msgspec.to_builtins(evaluation.overall),
+        slices=[msgspec.to_builtins(one) for one in evaluation.slices],
+        challenger=challenger,
+        champion_tokens=evaluation.champion_tokens,
+        candidate_tokens=evaluation.candidate_tokens,
+    )
+    Inbox(home()).append([evaluation], name=f"evaluation-{turn.run_id}")
+    commit(home())
+    record(turn, said, evaluation_id=evaluation.id, deployment=challenger["name"])
+    log_evaluation(mlflow_run_id, said)
+    note(turn, "evaluation", said)
+    return said
+
+
+def graded_answers(turn: Turn, policy: str) -> list[tuple[Any, float | None]]:
+    """(trace, score) of every evaluation answer of the turn that `policy` gave."""
+    from environments.grading import score
+    from storage.queries import grades, traces
+
+    found = [
+        trace
+        for batch in traces(
+            home(), project=turn.project, origin=("evaluation",), run_id=turn.run_id
+        )
+        for trace in batch
+        if trace.attributes.get("policy") == policy
+    ]
+    given: dict[str, list[Any]] = {trace.id: [] for trace in found}
+    for grade in grades(home(), trace_ids=list(given)):
+        given[grade.trace_id].append(grade)
+    return [(trace, score(given[trace.id])) for trace in found]

@@ -1,0 +1,49 @@
+"""Gates' verdicts: what a gate said is a Decision in the ledger, once, and a refusal ends the turn.
+
+A verdict is plain data, since Prefect keeps it: {"gate", "passed", "reason", …}.
+"""
+
+import time
+from typing import Any
+
+from flywheel.errors import Refused
+from flywheel.ids import new_ulid
+from flywheel.lineage import Decision, Outcome
+from tasks.turns import Turn, home
+
+Verdict = dict[str, Any]
+
+
+def verdict(gate: str, ok: bool, reason: str, **found: Any) -> Verdict:
+    return {"gate": gate, "passed": ok, "reason": reason, **found}
+
+
+def passed(said: Verdict) -> Verdict:
+    """The verdict, if the gate let it through.
+
+    Raises:
+        Refused: it did not; the reason is the gate's.
+    """
+    if not said["passed"]:
+        raise Refused(f"{said['gate']} gate: {said['reason']}")
+    return said
+
+
+def record(turn: Turn, said: Verdict, *, outcome: Outcome | None = None, **more: Any) -> None:
+    """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again."""
+    from storage.committer import commit
+    from storage.inbox import Inbox
+
+    decision = Decision(
+        id=new_ulid(),
+        project=turn.project,
+        outcome=outcome or ("passed" if said["passed"] else "refused"),
+        gate=said["gate"],
+        reason=said["reason"],
+        by="flywheel turn",
+        at=time.time_ns(),
+        run_id=turn.run_id,
+        **more,
+    )
+    Inbox(home()).append([decision], name=f"decision-{turn.run_id}-{said['gate']}")
+    commit(home())

@@ -1,0 +1,45 @@
+"""Grade: the environment says what recorded traces were worth, without running them again."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from flywheel.progress import report
+from tasks.step import step
+from tasks.turns import Turn, environment_of, home, note, project_of
+
+
+@step(minutes=60)
+def grade_recorded(turn: Turn) -> dict[str, Any]:
+    """Grades every recorded trace of the snapshot against what feedback says is true."""
+    from environments.grading import grade
+    from storage.committer import commit
+    from storage.inbox import Inbox
+    from storage.queries import feedback_for, traces
+
+    environment = environment_of(project_of(turn))
+    inbox, now = Inbox(home()), time.time_ns()
+    graded = unknown = 0
+    batches = traces(
+        home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000
+    )
+    for number, batch in enumerate(batches):
+        said = feedback_for(home(), batch, snapshot=turn.sequence)
+        grades = [
+            msgspec.structs.replace(given, at=now)
+            for trace in batch
+            for given in grade(environment, trace, environment.problem_of(trace, said[trace.id]))
+        ]
+        inbox.append(grades, name=f"grades-{turn.run_id}-{number}")
+        graded += len({one.trace_id for one in grades if one.value is not None and one.weight})
+        unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
+        report("grading", graded + unknown)
+    commit(home())
+    found = {"graded": graded, "not_gradable": unknown}
+    note(turn, "grade", found)
+    return found
+
+
+RECORDED = ("production", "import", "demonstration")
+"""Origins of what happened outside our own runs."""

@@ -1,0 +1,17 @@
+"""Ingest: what waits in the inbox and the gateway's journal becomes rows of the store."""
+
+from typing import Any
+
+import msgspec
+from prefect import task
+
+from tasks.turns import home
+
+
+@task(retries=3, retry_delay_seconds=2, timeout_seconds=1800)
+def ingest_inbox() -> dict[str, Any]:
+    """Commits what waits; returns the committer's counts."""
+    from storage.committer import commit
+
+    counts: dict[str, Any] = msgspec.to_builtins(commit(home()))
+    return counts

@@ -1,0 +1,122 @@
+"""The turn's report: one object for scripts, one page for people."""
+
+import contextlib
+import json
+from typing import Any
+
+from prefect import task
+
+from flywheel import durable
+from tasks.turns import Turn, close_turn, project_of, run_folder
+
+
+def turn_report(turn: Turn) -> dict[str, Any]:
+    """What a turn did, from the notes its steps left; what did not happen is None."""
+    said = {name: noted(turn, name) for name in STEPS}
+    overall = (said["evaluation"] or {}).get("overall") or {}
+    refusing = next((one for one in said.values() if one and one.get("passed") is False), None)
+    promotion = said["promotion"] or {}
+    training, dataset = said["training"] or {}, said["dataset"] or {}
+    ingest = said["ingest"] or {}
+    return {
+        "project": turn.project,
+        "run_id": turn.run_id,
+        "traces": {name: ingest.get(key) for name, key in COUNTS.items()},
+        "graded": (said["grade"] or {}).get("graded"),
+        "dataset": {"id": dataset.get("dataset"), "rows": dataset.get("rows")},
+        "run": {
+            "id": turn.run_id,
+            "algorithm": training.get("algorithm") or project_of(turn).train.algorithm,
+            "seconds": training.get("seconds"),
+        },
+        "evaluation": {
+            name: overall.get(name)
+            for name in ("champion", "candidate", "difference", "low", "high", "problems")
+        },
+        "decision": "promoted" if promotion.get("passed") else "refused",
+        "reason": (refusing or promotion).get("reason"),
+        "gate": (refusing or promotion).get("gate"),
+        "deployment": promotion.get("deployment") or turn.champion,
+        "steps": seconds_by_step(turn),
+    }
+
+
+def seconds_by_step(turn: Turn) -> dict[str, float]:
+    """Wall seconds spent in each step, over all attempts of this turn."""
+    spent: dict[str, float] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (run_folder(turn) / "steps.jsonl").read_text().splitlines():
+            one = json.loads(line)
+            spent[one["step"]] = round(spent.get(one["step"], 0.0) + one["seconds"], 3)
+    return spent
+
+
+STEPS = (
+    "ingest",
+    "grade",
+    "problems",
+    "rollouts",
+    "dataset",
+    "training",
+    "evaluation",
+    "promotion",
+)
+COUNTS = {"ingested": "traces", "duplicates": "duplicates", "quarantined": "quarantined"}
+
+
+def noted(turn: Turn, name: str) -> Any:
+    try:
+        return json.loads((run_folder(turn) / f"{name}.json").read_text())
+    except FileNotFoundError:
+        return None
+
+
+@task(retries=2, retry_delay_seconds=1)
+def conclude(turn: Turn) -> dict[str, Any]:
+    """Leaves the turn's page where people look (a Prefect artifact, MLflow's run page) and closes it."""
+    from prefect.artifacts import create_markdown_artifact
+
+    from tasks.tracking import log_decision
+
+    report, page = turn_report(turn), turn_page(turn)
+    create_markdown_artifact(
+        key=f"turn-{turn.project}", markdown=page, description=report["reason"]
+    )
+    durable.write(run_folder(turn) / "turn.md", page.encode())
+    training = noted(turn, "training")
+    if training:
+        log_decision(training["mlflow_run_id"], report["decision"], page)
+    close_turn(turn)
+    return report
+
+
+def turn_page(turn: Turn) -> str:
+    """The turn as Markdown, for the Prefect artifact and MLflow's run page."""
+    found = turn_report(turn)
+    lines = [
+        f"# {turn.project}: {found['decision']}",
+        "",
+        f"{found['reason']}",
+        "",
+        f"Serving now: **{found['deployment']}** (the turn started from {turn.champion}).",
+        "",
+        "| held-out | problems | champion | candidate | difference | interval |",
+        "|---|---|---|---|---|---|",
+    ]
+    evaluation = noted(turn, "evaluation") or {}
+    for row in [evaluation.get("overall"), *evaluation.get("slices", [])]:
+        if row:
+            lines.append(
+                f"| {row['name']} | {row['problems']} | {shown(row['champion'])} "
+                f"| {shown(row['candidate'])} | {shown(row['difference'])} "
+                f"| {shown(row['low'])} … {shown(row['high'])} |"
+            )
+    lines += ["", "| rule | in | out |", "|---|---|---|"]
+    for rule in (noted(turn, "dataset") or {}).get("rules", []):
+        lines.append(f"| {rule['rule']} | {rule['rows_in']} | {rule['rows_out']} |")
+    lines += ["", f"Run `{turn.run_id}`; chain: `flywheel lineage {found['deployment']}`"]
+    return "\n".join(lines) + "\n"
+
+
+def shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

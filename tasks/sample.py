@@ -1,0 +1,99 @@
+"""Sample: the champion answers each training problem several times; every answer is graded.
+
+Rollouts are sampled in fixed chunks and committed whole: a chunk that was killed is sampled again,
+with the same seeds as the same batch, and gives the same rollouts.
+"""
+
+from typing import Any
+
+from flywheel.failpoints import failpoint
+from flywheel.progress import report
+from tasks.step import step
+from tasks.turns import Turn, environment_of, home, note, project_of
+
+
+def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
+    """All chunks of the turn, one after the other."""
+    size = project_of(turn).rollouts.chunk
+    ids = problems["train"]
+    chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
+    done = []
+    for number, chunk in enumerate(chunks):
+        report("sampling rollouts", number, len(chunks))
+        done.append(sample_chunk(turn, number, chunk))
+    report("sampling rollouts", len(chunks), len(chunks))
+    found = {
+        "rollouts": sum(one["rollouts"] for one in done),
+        "graded": sum(one["graded"] for one in done),
+        "reward": sum(one["reward"] for one in done) / max(1, sum(one["graded"] for one in done)),
+    }
+    note(turn, "rollouts", found)
+    return found
+
+
+@step(minutes=60)
+def sample_chunk(turn: Turn, number: int, problem_ids: list[str]) -> dict[str, Any]:
+    """Samples and grades one chunk; returns its counts and the sum of its rewards."""
+    from serving.routing import read, served_as
+
+    project = project_of(turn)
+    champion = read(home()).projects[turn.project].champion
+    rollouts = answers(
+        turn,
+        problem_ids,
+        model=served_as(champion),
+        policy=champion.name,
+        name=f"rollouts-{turn.run_id}-{number}",
+        origin="rollout",
+        samples=project.rollouts.samples,
+    )
+    failpoint("turn.after_chunk")
+    return rollouts
+
+
+def answers(
+    turn: Turn,
+    problem_ids: list[str],
+    *,
+    model: str,
+    policy: str,
+    name: str,
+    origin: str,
+    samples: int,
+) -> dict[str, Any]:
+    """Samples, grades and commits the answers of `model` to some problems, as one segment."""
+    from environments.grading import grade, score
+    from environments.rollouts import Sampler, sample
+    from serving.server import running
+    from storage.committer import commit
+    from storage.inbox import Inbox
+    from storage.queries import problems as stored
+
+    project = project_of(turn)
+    environment = environment_of(project)
+    server = running(home())
+    known = {one.id: one for one in stored(home(), ids=problem_ids)}
+    traces = sample(
+        environment,
+        [known[one] for one in problem_ids],
+        Sampler(url=server.engine_url, model=model),
+        run_id=turn.run_id,
+        project=turn.project,
+        samples=samples,
+        temperature=project.rollouts.temperature,
+        max_tokens=project.rollouts.max_tokens,
+        origin=origin,
+        policy=policy,
+        chunk_id=name,
+    )
+    groups = {one: [trace for trace in traces if trace.problem_id == one] for one in problem_ids}
+    by_trace = {
+        trace.id: grade(environment, trace, known[trace.problem_id], groups[trace.problem_id])
+        for trace in traces
+    }
+    grades = [one for given in by_trace.values() for one in given]
+    failpoint("turn.before_rollouts_commit")
+    Inbox(home()).append([*traces, *grades], name=name)
+    commit(home())
+    scores = [value for given in by_trace.values() if (value := score(given)) is not None]
+    return {"rollouts": len(traces), "graded": len(scores), "reward": sum(scores), "segment": name}

@@ -1,0 +1,127 @@
+"""Train: the dataset's rows become a candidate's weights, in a process of its own, logged live."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel import children, durable
+from flywheel.errors import FlywheelError, MissingPart
+from flywheel.failpoints import failpoint
+from flywheel.lineage import Checkpoint, Deployment, Run
+from tasks.gates import Verdict
+from tasks.step import step
+from tasks.turns import Turn, home, note, project_of, run_folder, settings
+
+
+@step(minutes=240)
+def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
+    """Trains from the champion's weights; returns the candidate's checkpoint and its numbers.
+
+    Raises:
+        MissingPart: the base model is not there.
+        FlywheelError: training stopped; its log's last lines say why.
+    """
+    from tasks.tracking import Tracked
+
+    started = time.monotonic()
+    job = write_job(turn, dataset)
+    with Tracked.train(turn, dataset) as tracked:
+        if settings().trainer == "inline":
+            from trainer.job import run
+
+            run(job)
+        else:
+            run_process(job, tracked.follow)
+        tracked.follow()
+        result = msgspec.json.decode((job.parent / "result.json").read_bytes())
+        found = {
+            **result,
+            "seconds": round(time.monotonic() - started, 1),
+            "algorithm": project_of(turn).train.algorithm,
+            "mlflow_run_id": tracked.run_id,
+        }
+        tracked.finish(found)
+    failpoint("turn.after_training")
+    keep(turn, dataset, found)
+    note(turn, "training", found)
+    return found
+
+
+def write_job(turn: Turn, dataset: Verdict) -> Path:
+    """The trainer's job file, in the run's folder."""
+    from serving.routing import read
+    from storage.queries import records
+    from trainer.job import Job
+
+    project = project_of(turn)
+    champion = read(home()).projects[turn.project].champion
+    made = next(one for one in records(home(), "dataset") if one.id == dataset["dataset"])
+    job = Job(
+        run_id=turn.run_id,
+        base_model=champion.base_model,
+        init_adapter=str(home().path(champion.adapter)) if champion.adapter else None,
+        rows=str(home().path(made.path) / "rows.parquet"),
+        train=project.train.model_dump(mode="json"),
+        out=str(run_folder(turn)),
+        seed=project.train.seed,
+        threads=settings().threads,
+    )
+    path = run_folder(turn) / "job.json"
+    durable.write(path, msgspec.json.encode(job))
+    return path
+
+
+def run_process(job: Path, follow: Any) -> None:
+    """Runs the trainer as a child that cannot outlive us, and follows its metrics until it ends."""
+    log = job.parent / "trainer.log"
+    child = children.start("trainer", [str(job)], log=log)
+    try:
+        while child.poll() is None:
+            follow()
+            time.sleep(0.3)
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+    if child.returncode:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+        kind = MissingPart if child.returncode == MissingPart.exit_code else FlywheelError
+        raise kind(f"training of run {turn_name(job)} stopped ({child.returncode}):\n{tail}")
+
+
+def turn_name(job: Path) -> str:
+    return job.parent.name
+
+
+def keep(turn: Turn, dataset: Verdict, found: dict[str, Any]) -> None:
+    """Run and checkpoint go into the store: lineage from here on."""
+    from serving.routing import read
+    from storage.committer import commit
+    from storage.inbox import Inbox
+
+    project = project_of(turn)
+    champion: Deployment = read(home()).projects[turn.project].champion
+    run = Run(
+        id=turn.run_id,
+        project=turn.project,
+        algorithm=found["algorithm"],
+        base_model=champion.base_model,
+        champion=turn.champion,
+        snapshot=turn.snapshot,
+        dataset_id=dataset["dataset"],
+        config=project.model_dump(mode="json", exclude={"folder"}),
+        seconds=found["seconds"],
+        mlflow_run_id=found["mlflow_run_id"],
+    )
+    checkpoint = Checkpoint(
+        id=found["checkpoint_id"],
+        run_id=turn.run_id,
+        kind="adapter",
+        path=home().relative(Path(found["adapter"])),
+        steps=found["steps"],
+        parent=champion.checkpoint_id,
+    )
+    Inbox(home()).append([run, checkpoint], name=f"run-{turn.run_id}")
+    commit(home())

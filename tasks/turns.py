@@ -1,0 +1,168 @@
+"""The turn itself: what it starts from, its id, and that one project has one turn at a time.
+
+Enters a project; leaves a Turn that every step takes. A turn that was killed is found again as long
+as its project, champion and configuration are what they were, whatever arrived since.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from flywheel import durable
+from flywheel.errors import Busy
+from flywheel.home import Home
+from flywheel.ids import digest
+from flywheel.lineage import Deployment
+from flywheel.project import Project, base_folder, load_project
+from flywheel.records import Record
+from flywheel.settings import Settings, load
+
+if TYPE_CHECKING:
+    from environments.define import Environment
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    run_id: str
+    """Hash of project, champion, configuration, environment and data."""
+    project: str
+    folder: str
+    """The project's folder."""
+    champion: str
+    """The deployment that this turn starts from."""
+    configuration: str
+    """Digest of the project's file and its environment."""
+    sequence: int
+    """The store's ledger sequence when it started: later data waits for the next turn."""
+    snapshot: str
+    """Digest of the production traces and feedback up to then."""
+
+
+def settings() -> Settings:
+    return load()
+
+
+def home() -> Home:
+    return load().at()
+
+
+def project_of(turn: Turn) -> Project:
+    return load_project(Path(turn.folder))
+
+
+@contextlib.contextmanager
+def only_turn(project: Project) -> Iterator[None]:
+    """Holds the project's turn for the time of the block; a second one is told at once.
+
+    Raises:
+        Busy: another process turns this project.
+    """
+    place = home().locks
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(place / f"turn-{project.name}.lock", blocking=False):
+            yield
+    except Timeout as error:
+        raise Busy(
+            f"a turn of {project.name} is already under way: wait for it, or see `flywheel status`"
+        ) from error
+
+
+@contextlib.contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Holds the project's turn for steps that need no model."""
+    with only_turn(load_project(Path(folder))):
+        yield
+
+
+@contextlib.contextmanager
+def serving(folder: str) -> Iterator[None]:
+    """Holds the project's turn, with a server answering for it: the recorded one, else one for
+    the time of the block."""
+    from serving.server import ensure
+
+    project = load_project(Path(folder))
+    with only_turn(project), ensure(home(), project, settings()):
+        yield
+
+
+def open_turn(folder: str, ingested: dict[str, Any]) -> Turn:
+    """The turn under way, or a new one over everything committed by now.
+
+    Args:
+        folder: the project's.
+        ingested: the committer's counts, kept with a new turn.
+    """
+    project = load_project(Path(folder))
+    champion = champion_of(project)
+    configuration = digest(project.digest(), environment_of(project).digest)
+    under_way = turn_under_way(home(), project.name)
+    if under_way and under_way.configuration == configuration:
+        promoted_here = champion.run_id == under_way.run_id
+        if promoted_here or under_way.champion == champion.name:
+            return under_way
+    turn = new_turn(project, champion, configuration)
+    note(turn, "ingest", ingested)
+    durable.write(home().turns / f"{project.name}.json", msgspec.json.encode(turn))
+    return turn
+
+
+def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:
+    from storage.queries import snapshot
+
+    seen = snapshot(home(), project.name)
+    return Turn(
+        run_id=digest(
+            project.name, champion.name, champion.checkpoint_id, configuration, seen.digest
+        ),
+        project=project.name,
+        folder=str(project.folder),
+        champion=champion.name,
+        configuration=configuration,
+        sequence=seen.sequence,
+        snapshot=seen.digest,
+    )
+
+
+def champion_of(project: Project) -> Deployment:
+    """What answers for the project now: by the routing file, else its base model."""
+    from serving.routing import base_deployment, read
+
+    route = read(home()).projects.get(project.name)
+    base = str(base_folder(project, settings().models))
+    return route.champion if route else base_deployment(project.name, base)
+
+
+def turn_under_way(place: Home, project: str) -> Turn | None:
+    try:
+        return msgspec.json.decode((place.turns / f"{project}.json").read_bytes(), type=Turn)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def close_turn(turn: Turn) -> None:
+    """Forgets that the turn is under way; what it made stays."""
+    (home().turns / f"{turn.project}.json").unlink(missing_ok=True)
+
+
+def environment_of(project: Project) -> "Environment":
+    from environments.load import load_environment
+
+    section = project.environment
+    return load_environment(section.path, project.folder, section.config)
+
+
+def run_folder(turn: Turn) -> Path:
+    folder = home().runs / turn.run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def note(turn: Turn, name: str, value: object) -> None:
+    """Keeps a step's report beside the run, for people and for `flywheel status`."""
+    text = json.dumps(value, indent=2, sort_keys=True, default=str)
+    durable.write(run_folder(turn) / f"{name}.json", text.encode())
