@@ -157,7 +157,7 @@ def use_adapter(model: Any, name: str | None) -> None:
 
 def use_attention(model: Any, name: str, attend: Any) -> None:
     """Makes the model's layers call `attend` (transformers' attention interface) in place of their
-    own attention; no mask is built for it, and further keyword arguments of a forward pass reach it."""
+    own attention. No mask is built for it; further keyword arguments of a forward pass reach it."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(name, attend)
