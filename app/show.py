@@ -1,4 +1,4 @@
-"""What a person sees while work goes on: one line a step, on standard error: `--json` stays clean."""
+"""What a person sees while work goes on: one line a step, on standard error."""
 
 import sys
 import time

@@ -13,7 +13,7 @@ from tasks.turns import Turn, environment_of, home, note, project_of
 @step(minutes=60)
 def grade_recorded(turn: Turn) -> dict[str, Any]:
     """Grades every recorded trace of the snapshot against what feedback says is true."""
-    from environments.grading import grade
+    from environments.grading import Item, grade_all
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.queries import feedback_for, traces
@@ -26,10 +26,13 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     )
     for number, batch in enumerate(batches):
         said = feedback_for(home(), batch, snapshot=turn.sequence)
+        items = [
+            Item(trace, environment.problem_of(trace, said.get(trace.id, []))) for trace in batch
+        ]
         grades = [
             msgspec.structs.replace(given, at=now)
-            for trace in batch
-            for given in grade(environment, trace, environment.problem_of(trace, said[trace.id]))
+            for one in grade_all(environment, items)
+            for given in one
         ]
         inbox.append(grades, name=f"grades-{turn.run_id}-{number}")
         graded += len({one.trace_id for one in grades if one.value is not None and one.weight})

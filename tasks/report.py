@@ -73,7 +73,7 @@ def noted(turn: Turn, name: str) -> Any:
 
 @task(retries=2, retry_delay_seconds=1)
 def conclude(turn: Turn) -> dict[str, Any]:
-    """Leaves the turn's page where people look (a Prefect artifact, MLflow's run page) and closes it."""
+    """Leaves the turn's page where people look (Prefect, MLflow) and closes it."""
     from prefect.artifacts import create_markdown_artifact
 
     from tasks.tracking import log_decision

@@ -62,7 +62,7 @@ def answers(
     samples: int,
 ) -> dict[str, Any]:
     """Samples, grades and commits the answers of `model` to some problems, as one segment."""
-    from environments.grading import grade, score
+    from environments.grading import Item, grade_all, score
     from environments.rollouts import Sampler, sample
     from serving.server import running
     from storage.committer import commit
@@ -87,13 +87,13 @@ def answers(
         chunk_id=name,
     )
     groups = {one: [trace for trace in traces if trace.problem_id == one] for one in problem_ids}
-    by_trace = {
-        trace.id: grade(environment, trace, known[trace.problem_id], groups[trace.problem_id])
-        for trace in traces
-    }
-    grades = [one for given in by_trace.values() for one in given]
+    given = grade_all(
+        environment,
+        [Item(one, known[one.problem_id], groups[one.problem_id]) for one in traces],
+    )
+    grades = [grade for one in given for grade in one]
     failpoint("turn.before_rollouts_commit")
     Inbox(home()).append([*traces, *grades], name=name)
     commit(home())
-    scores = [value for given in by_trace.values() if (value := score(given)) is not None]
+    scores = [value for one in given if (value := score(one)) is not None]
     return {"rollouts": len(traces), "graded": len(scores), "reward": sum(scores), "segment": name}

@@ -1,0 +1,23 @@
+"""`flywheel curate`: the open turn up to its dataset."""
+
+from pathlib import Path
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("curate")
+@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(project: Path, as_json: bool) -> None:
+    """Sample, grade and select: the open turn's dataset."""
+    start(progress=True)
+    from flows.curate import curate
+
+    found = curate(str(project))
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(f"dataset {found['dataset']}: {found['rows']} rows")

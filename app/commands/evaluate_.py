@@ -1,0 +1,23 @@
+"""`flywheel evaluate`: the open turn up to its evaluation."""
+
+from pathlib import Path
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("evaluate")
+@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(project: Path, as_json: bool) -> None:
+    """Compare the open turn's candidate with the champion on held-out problems."""
+    start(progress=True)
+    from flows.evaluate import evaluate
+
+    found = evaluate(str(project))
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(f"{found['reason']}")

@@ -1,0 +1,20 @@
+"""`flywheel ingest`: what waits in the inbox becomes rows of the store."""
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("ingest")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(as_json: bool) -> None:
+    """Commit what waits in the inbox and in the gateway's journal."""
+    start(progress=True)
+    from flows.ingest import ingest
+
+    found = ingest()
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(", ".join(f"{name} {count}" for name, count in found.items()))

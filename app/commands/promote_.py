@@ -1,0 +1,5 @@
+"""`flywheel promote`: the open turn's end, promotion or refusal."""
+
+from app.commands.turn_ import command as turn
+
+command = turn

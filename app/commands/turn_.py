@@ -1,0 +1,29 @@
+"""`flywheel turn`: one whole turn of a project."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("turn")
+@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(project: Path, as_json: bool) -> None:
+    """One whole turn of PROJECT: ingest to promotion or refusal.
+
+    A turn that was stopped goes on where it was. Exit code 3: a gate refused.
+    """
+    start(progress=True)
+    from flows.turn import turn
+
+    report = turn(str(project))
+    if as_json:
+        echo_json(report)
+    else:
+        click.echo(f"{report['project']}: {report['decision']}: {report['reason']}")
+        click.echo(f"serving: {report['deployment']}")
+    sys.exit(0 if report["decision"] == "promoted" else 3)
