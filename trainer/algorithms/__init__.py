@@ -1,0 +1,15 @@
+"""Algorithms: each turns a dataset's rows into Samples. The loop knows none of them."""
+
+from collections.abc import Callable
+
+from flywheel.rows import TrainingRow
+from trainer.algorithms.rejection import rejection
+from trainer.algorithms.rows import Layout, Prepared
+from trainer.algorithms.sft import sft
+
+Algorithm = Callable[[list[TrainingRow], Layout], Prepared]
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "rejection": rejection,
+    "sft": sft,
+}

@@ -1,0 +1,125 @@
+"""From a dataset's row to a Sample, in the two ways there are: as it was sampled, or rendered.
+
+Both refuse, with the reason, what must not be trained on: cut answers, truncated messages, tokens
+laid out by another template or tokenizer, answers without their stop token.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flywheel.errors import BadRecord
+from flywheel.records import Truncated
+from flywheel.rows import TrainingRow
+from trainer.samples import Sample
+
+ENDED = ("stop", "tool_calls")
+"""Finish reasons of an answer that the model itself ended."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the base model's conversations are laid out in tokens."""
+
+    template_digest: str
+    tokenizer_digest: str
+    stop_ids: frozenset[int]
+    render: Callable[[TrainingRow], tuple[list[int], list[bool]]]
+    """Prompt and answer as token ids, and which of them the model would have said itself: from
+    the answer's first content token to its stop token."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    samples: tuple[Sample, ...]
+    refused: tuple[tuple[str, str], ...]
+    """(row id, reason)"""
+
+
+def prepare(rows: list[TrainingRow], make: Callable[[TrainingRow], Sample]) -> Prepared:
+    """Makes a Sample of each row; a row that cannot be one is named with its reason."""
+    samples: list[Sample] = []
+    refused: list[tuple[str, str]] = []
+    for row in rows:
+        try:
+            samples.append(make(row))
+        except BadRecord as error:
+            refused.append((row.id, error.reason))
+    return Prepared(tuple(samples), tuple(refused))
+
+
+def sampled(row: TrainingRow, layout: Layout) -> Sample:
+    """The exact tokens that the policy saw and said.
+
+    Raises:
+        BadRecord: the row has none, or they must not be trained on.
+    """
+    tokens = row.tokens
+    if tokens is None:
+        raise BadRecord("has no sampled tokens")
+    if row.finish_reason not in ENDED:
+        raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
+    if not tokens.prompt_ids or not tokens.completion_ids:
+        raise BadRecord("its prompt or its answer has no tokens")
+    _same("template", tokens.template_digest, layout.template_digest)
+    _same("tokenizer", tokens.tokenizer_digest, layout.tokenizer_digest)
+    before, said = len(tokens.prompt_ids), len(tokens.completion_ids)
+    logprobs = tokens.logprobs
+    if logprobs is not None and len(logprobs) != said:
+        raise BadRecord(f"has {len(logprobs)} logprobs for {said} sampled tokens")
+    version = tokens.policy_versions[-1] if len(tokens.policy_versions) == 1 else None
+    return _sample(
+        row,
+        layout,
+        [*tokens.prompt_ids, *tokens.completion_ids],
+        [False] * before + [True] * said,
+        behaviour_logprobs=None if logprobs is None else (0.0,) * before + tuple(logprobs),
+        policy_versions=(None,) * before + (version,) * said,
+    )
+
+
+def rendered(row: TrainingRow, layout: Layout) -> Sample:
+    """The row's messages, laid out by the template.
+
+    Raises:
+        BadRecord: its messages are not whole, or its answer did not end.
+    """
+    if row.finish_reason not in (None, *ENDED):
+        raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
+    for message in (*row.messages, row.completion):
+        if any(isinstance(part, Truncated) for part in message.parts):
+            raise BadRecord(f"a {message.role} message was truncated when it was stored")
+    token_ids, mask = layout.render(row)
+    return _sample(row, layout, token_ids, mask)
+
+
+def _same(what: str, own: str | None, wanted: str) -> None:
+    if own != wanted:
+        raise BadRecord(f"its tokens come from {what} {own}, the base model has {wanted}")
+
+
+def _sample(
+    row: TrainingRow,
+    layout: Layout,
+    token_ids: list[int],
+    mask: list[bool],
+    *,
+    behaviour_logprobs: tuple[float, ...] | None = None,
+    policy_versions: tuple[str | None, ...] | None = None,
+) -> Sample:
+    trained = [token for token, wanted in zip(token_ids, mask, strict=True) if wanted]
+    if not trained or trained[-1] not in layout.stop_ids:
+        raise BadRecord("its answer does not end with a stop token")
+    if row.weight <= 0:
+        raise BadRecord(f"its weight is {row.weight}")
+    return Sample(
+        row_id=row.id,
+        trace_id=row.trace_id,
+        rollout_id=row.trace_id if row.origin == "rollout" else None,
+        group_id=row.problem_id,
+        token_ids=tuple(token_ids),
+        mask=tuple(mask),
+        weights={"ce": tuple(row.weight if wanted else 0.0 for wanted in mask)},
+        template_digest=layout.template_digest,
+        behaviour_logprobs=behaviour_logprobs,
+        policy_versions=policy_versions,
+    )

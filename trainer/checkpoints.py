@@ -1,0 +1,142 @@
+"""Checkpoints of a run under way: adapter, optimizer, random state, cursor; whole or not there.
+
+`step-N/` appears by one rename, with a digest of each file. Resuming takes the newest whole one; a
+damaged one is set aside under another name, with a warning, and the one before it is used. What is
+loaded is bit for bit what was saved.
+"""
+
+import logging
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from flywheel.durable import no_space, publish
+from flywheel.errors import CorruptFile, UsageError
+from flywheel.ids import digest_bytes
+
+KEPT = 2
+"""The newest, and the one before it in case the newest is damaged."""
+
+_log = logging.getLogger("flywheel.trainer")
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is: its cursor and its sums."""
+
+    job: str
+    """Digest of the job that it belongs to."""
+    step: int = 0
+    """Optimizer steps done; the data cursor, since batches are a function of the step."""
+    first_loss: float | None = None
+    """None = no step done."""
+    last_loss: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    progress: Progress
+    weights: dict[str, torch.Tensor]
+    """What learns, by the model's parameter names."""
+    optimizer: dict[str, torch.Tensor]
+    """`<parameter's index>.<what>`, as in the optimizer's state_dict."""
+    random: torch.Tensor
+    """torch's CPU generator."""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    files: dict[str, str]
+    """Name -> digest of its bytes."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Publishes `folder`/step-N and prunes what is older than the last `KEPT`.
+
+    Raises:
+        Full: no room; what was there before is as it was.
+    """
+    final = folder / f"step-{checkpoint.progress.step}"
+    temporary = folder / f".{final.name}.tmp"
+    files = {
+        "weights.safetensors": save(checkpoint.weights),
+        "optimizer.safetensors": save({**checkpoint.optimizer, "random": checkpoint.random}),
+        "progress.json": msgspec.json.encode(checkpoint.progress),
+    }
+    manifest = _Manifest({name: digest_bytes(data) for name, data in files.items()})
+    files["manifest.json"] = msgspec.json.encode(manifest)
+    shutil.rmtree(temporary, ignore_errors=True)
+    with no_space(final):
+        temporary.mkdir(parents=True)
+        for name, data in files.items():
+            (temporary / name).write_bytes(data)
+        publish(temporary, final)
+    for _, old in _steps(folder)[:-KEPT]:
+        shutil.rmtree(old)
+    return final
+
+
+def newest_checkpoint(folder: Path, job: str) -> Checkpoint | None:
+    """The newest whole checkpoint; None where there is none, so the run starts at its beginning.
+
+    Raises:
+        UsageError: it belongs to another job than `job`.
+    """
+    for leftover in folder.glob(".step-*.tmp"):
+        shutil.rmtree(leftover)
+    for _, path in reversed(_steps(folder)):
+        try:
+            checkpoint = load_checkpoint(path)
+        except CorruptFile as error:
+            aside = _free_name(path)
+            path.rename(aside)
+            _log.warning("%s; set aside as %s, going back to the one before", error, aside.name)
+            continue
+        if checkpoint.progress.job != job:
+            raise UsageError(
+                f"{path} belongs to another job: use another run id, or remove {folder.parent}"
+            )
+        return checkpoint
+    return None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads one `step-N`.
+
+    Raises:
+        CorruptFile: a file is missing, or is not what was written.
+    """
+    try:
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=_Manifest)
+        files = {name: (path / name).read_bytes() for name in manifest.files}
+        for name, data in files.items():
+            if digest_bytes(data) != manifest.files[name]:
+                raise CorruptFile(f"checkpoint {path} is damaged: {name} is not what was written")
+        optimizer = load(files["optimizer.safetensors"])
+        return Checkpoint(
+            progress=msgspec.json.decode(files["progress.json"], type=Progress),
+            weights=load(files["weights.safetensors"]),
+            random=optimizer.pop("random"),
+            optimizer=optimizer,
+        )
+    except (OSError, KeyError, msgspec.DecodeError, SafetensorError) as error:
+        raise CorruptFile(f"checkpoint {path} is damaged: {error}") from error
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    """The published checkpoints, oldest first."""
+    found = [(re.fullmatch(r"step-(\d+)", path.name), path) for path in folder.glob("step-*")]
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"damaged-{path.name}-{number}")).exists():
+        number += 1
+    return aside

@@ -1,0 +1,77 @@
+"""The probe: the trainer's own logprobs on fixed prompts, under old weights and new ones.
+
+It is what an engine that claims to serve the new weights is compared with. Each sequence is
+computed alone, unpacked, at temperature 1 over the whole softmax, parallel to its completion.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel.durable import write
+from flywheel.errors import CorruptFile
+
+
+class ProbePair(msgspec.Struct, frozen=True):
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+
+
+class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    new: tuple[float, ...]
+    """Under the trained weights. Parallel to completion_ids."""
+    old: tuple[float, ...]
+    """Under the weights that the run started from."""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    entries: tuple[ProbeEntry, ...]
+
+
+def probe_logprobs(model: Any, pairs: Sequence[ProbePair]) -> list[tuple[float, ...]]:
+    """One tuple a pair, parallel to its completion's ids, under the model's weights as they are."""
+    import torch
+
+    found = []
+    model.eval()
+    with torch.inference_mode():
+        for pair in pairs:
+            ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
+            first = len(pair.prompt_ids) - 1
+            hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0, first:-1]
+            logprobs = model.lm_head(hidden).log_softmax(-1)
+            picked = logprobs.gather(1, ids[0, first + 1 :, None])[:, 0]
+            found.append(tuple(picked.tolist()))
+    return found
+
+
+def write_probe(
+    path: Path,
+    pairs: Sequence[ProbePair],
+    *,
+    new: Sequence[tuple[float, ...]],
+    old: Sequence[tuple[float, ...]],
+) -> None:
+    entries = tuple(
+        ProbeEntry(
+            prompt_ids=pair.prompt_ids, completion_ids=pair.completion_ids, new=after, old=before
+        )
+        for pair, after, before in zip(pairs, new, old, strict=True)
+    )
+    write(path, msgspec.json.encode(Probe(entries)))
+
+
+def read_probe(path: Path) -> Probe:
+    """What `write_probe` wrote.
+
+    Raises:
+        CorruptFile: it is not there or not such a file.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Probe)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"{path} is not a probe file: {error}") from error

@@ -1,0 +1,84 @@
+"""The trainer's unit: one sequence of tokens and, parallel to it, all that a loss may read.
+
+Algorithms make Samples, the loop packs them, losses read their streams. A Sample is checked when it
+is made: what exists is consistent. Nothing here knows how a sample came about.
+"""
+
+import math
+from typing import Any
+
+from flywheel.errors import BadRecord
+from flywheel.records import Record, Sampling
+
+STREAMS = (
+    "behaviour_logprobs",
+    "advantages",
+    "proximal_logprobs",
+    "teacher_logprobs",
+    "reference_logprobs",
+)
+"""The optional streams of numbers, each parallel to token_ids."""
+
+
+class Sample(Record, frozen=True, kw_only=True):
+    row_id: str
+    """The dataset's row, or the rollout, that it was made of: what errors name."""
+    token_ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    """Parallel to token_ids. True = trained on as a target. Never true at the first token, which
+    nothing predicts."""
+    weights: dict[str, tuple[float, ...]]
+    """Loss component ("ce", "rl", "ref_kl") -> its weight at each token. 0 = does not count there,
+    neither in the component's sum nor in its number of tokens. Read only where mask is true."""
+    template_digest: str
+    """Of the chat template that the tokens were laid out by."""
+    behaviour_logprobs: tuple[float, ...] | None = None
+    """Under the policy that sampled, after temperature. None = not sampled, or not given."""
+    advantages: tuple[float, ...] | None = None
+    proximal_logprobs: tuple[float, ...] | None = None
+    teacher_logprobs: tuple[float, ...] | None = None
+    reference_logprobs: tuple[float, ...] | None = None
+    policy_versions: tuple[str | None, ...] | None = None
+    """The deployment that sampled each token. None at a token = nobody sampled it."""
+    sampling: Sampling | None = None
+    """How it was sampled. None = it was not, or it is not known."""
+    group_id: str | None = None
+    """Rollouts of one problem."""
+    pair_id: str | None = None
+    """Samples that a loss compares: packing never parts them."""
+    rollout_id: str | None = None
+    trace_id: str | None = None
+
+    def __post_init__(self) -> None:
+        reason = _fault(self)
+        if reason:
+            raise BadRecord(reason, field=self.row_id)
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Positions of the trained tokens, ascending."""
+        return tuple(index for index, trained in enumerate(self.mask) if trained)
+
+
+def _fault(sample: Sample) -> str | None:
+    length = len(sample.token_ids)
+    parallel: dict[str, Any] = {"mask": sample.mask, "policy_versions": sample.policy_versions}
+    numbers: dict[str, Any] = {name: getattr(sample, name) for name in STREAMS}
+    numbers |= {f"weights.{name}": values for name, values in sample.weights.items()}
+    for name, values in (parallel | numbers).items():
+        if values is not None and len(values) != length:
+            return f"{name} has {len(values)} entries for {length} tokens"
+    if not any(sample.mask):
+        return "no token is trained on"
+    if sample.mask[0]:
+        return "the first token cannot be trained on: nothing predicts it"
+    if min(sample.token_ids) < 0:
+        return "a token id is negative"
+    for name, values in numbers.items():
+        if values is not None and not all(math.isfinite(value) for value in values):
+            return f"{name} has a value that is not finite"
+    if not any(values[at] > 0 for values in sample.weights.values() for at in sample.targets):
+        return "no trained token weighs anything in any loss"
+    if any(value < 0 for values in sample.weights.values() for value in values):
+        return "a weight is negative"
+    return None
