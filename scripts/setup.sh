@@ -18,5 +18,5 @@ echo "installing torch (once; minutes)" >&2
 $pip install "$(grep -E '^torch==' locks/platform.in)"
 echo "installing the pinned set (once; minutes)" >&2
 $pip install --no-deps -r locks/platform.txt
-$pip install --no-deps --no-build-isolation -e .
+$pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 touch "$venv/.installed"

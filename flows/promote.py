@@ -1,0 +1,29 @@
+"""The open turn's end: its candidate is promoted or refused, and the turn is closed."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.curate import curate_dataset
+from tasks.evaluate import evaluate_candidate
+from tasks.gates import passed
+from tasks.ingest import ingest_inbox
+from tasks.mine import mine_problems
+from tasks.promote import promote_candidate
+from tasks.report import conclude
+from tasks.sample import sample_rollouts
+from tasks.train import train_candidate
+from tasks.turns import open_turn, serving
+
+
+@flow(name="promote")
+def promote(project: str) -> dict[str, Any]:
+    """Raises: Refused where a gate says no."""
+    with serving(project):
+        this = open_turn(project, ingest_inbox())
+        problems = mine_problems(this)
+        dataset = passed(curate_dataset(this, sample_rollouts(this, problems)))
+        candidate = train_candidate(this, dataset)
+        evaluation = passed(evaluate_candidate(this, problems, candidate))
+        passed(promote_candidate(this, candidate, evaluation))
+        return conclude(this)
