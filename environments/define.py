@@ -178,7 +178,7 @@ class Environment:
             trace_id=trace.id,
             answer=only,
             truth_from="feedback" if len(truths) == 1 else None,
-            attributes={} if len(truths) == 1 else {"truth": missing_truth(len(truths))},
+            attributes={} if len(truths) == 1 else {"truth": _missing(len(truths))},
         )
         return msgspec.structs.replace(problem, slice=self.slice(problem))
 
@@ -195,8 +195,7 @@ class Environment:
         return "all"
 
 
-def missing_truth(count: int) -> str:
-    """Why a problem with `count` different answers has none."""
+def _missing(count: int) -> str:
     return f"conflicting feedback: {count} different answers" if count else "no known answer"
 
 
