@@ -8,6 +8,7 @@ from flywheel.settings import Settings, load, quiet_dependencies
 def start(*, progress: bool = False) -> Settings:
     """Must run before anything that imports prefect, mlflow or transformers."""
     settings = load()
+    settings.at().prefect.mkdir(parents=True, exist_ok=True)
     quiet_dependencies(settings.at())
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
     if progress:

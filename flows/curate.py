@@ -13,7 +13,7 @@ from tasks.sample import sample_rollouts
 from tasks.turns import open_turn, serving
 
 
-@flow(name="curate")
+@flow(name="curate", persist_result=False)
 def curate(project: str) -> dict[str, Any]:
     """Raises: Refused where the data gate says no."""
     with serving(project):

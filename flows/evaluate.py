@@ -14,7 +14,7 @@ from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", persist_result=False)
 def evaluate(project: str) -> dict[str, Any]:
     """Raises: Refused where a gate says no."""
     with serving(project):

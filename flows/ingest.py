@@ -7,6 +7,6 @@ from prefect import flow
 from tasks.ingest import ingest_inbox
 
 
-@flow(name="ingest")
+@flow(name="ingest", persist_result=False)
 def ingest() -> dict[str, Any]:
     return ingest_inbox()

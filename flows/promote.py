@@ -16,7 +16,7 @@ from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="promote")
+@flow(name="promote", persist_result=False)
 def promote(project: str) -> dict[str, Any]:
     """Raises: Refused where a gate says no."""
     with serving(project):

@@ -13,7 +13,7 @@ from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="train")
+@flow(name="train", persist_result=False)
 def train(project: str) -> dict[str, Any]:
     """Raises: Refused where the data gate says no."""
     with serving(project):

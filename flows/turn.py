@@ -19,7 +19,7 @@ from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="turn")
+@flow(name="turn", persist_result=False)
 def turn(project: str) -> State[dict[str, Any]]:
     """Turns the wheel once for the project in the folder `project`.
 

@@ -17,8 +17,7 @@ from prefect.tasks import Task
 
 from flywheel.errors import CorruptFile, Refused, UsageError
 from flywheel.ids import digest
-from tasks.results import HomeResults
-from tasks.turns import Turn, run_folder
+from tasks.turns import Turn, home, run_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,12 +41,19 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
             persist_result=keep,
             cache_key_fn=key_of if keep else None,
             result_serializer="json",
-            result_storage=HomeResults(),
-            result_storage_key=None,
         )
         return made  # type: ignore[return-value]
 
     return wrap
+
+
+def drop_torn_results() -> None:
+    """Removes kept results that a kill left half written: Prefect writes them in place."""
+    for path in (home().prefect / "storage").glob("*"):
+        try:
+            json.loads(path.read_bytes())
+        except (ValueError, OSError):
+            path.unlink(missing_ok=True)
 
 
 def timed(function: F) -> F:
