@@ -1,5 +1,6 @@
 """Evaluate: candidate and champion answer the same held-out problems; the gate compares them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -8,11 +9,16 @@ from flywheel.failpoints import failpoint
 from flywheel.ids import digest
 from flywheel.lineage import Deployment, Evaluation
 from flywheel.progress import report
+from flywheel.records import Trace, model_spans
 from tasks.gates import Verdict, record, verdict
 from tasks.sample import answers
 from tasks.step import step
 from tasks.tracking import log_evaluation
 from tasks.turns import Turn, environment_of, home, note, project_of
+
+
+Answers = list[tuple[Trace, float | None]]
+"""Answers of one side, each with its score."""
 
 
 def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str, Any]) -> Verdict:
@@ -83,25 +89,34 @@ def learning_gate(
     turn: Turn, problem_ids: list[str], challenger: dict[str, Any], mlflow_run_id: str
 ) -> Verdict:
     """Compares what the two sides answered, by problem, and decides."""
-    from environments.statistics import decide, evaluate_answers
+    from environments.statistics import compare, decide
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.queries import problems
 
     project = project_of(turn)
-    known = problems(home(), ids=problem_ids)
-    champion, candidate = (
-        graded_answers(turn, name) for name in (turn.champion, challenger["name"])
+    sides = [graded_answers(turn, name) for name in (turn.champion, challenger["name"])]
+    compared = compare(
+        *(rewards(side) for side in sides),
+        {one.id: one.slice for one in problems(home(), ids=problem_ids)},
+        confidence=project.gate.confidence,
+        slice_min_problems=project.gate.slice_min_problems,
     )
-    compared = evaluate_answers(known, champion, candidate, project.gate)
     evaluation = Evaluation(
         id=digest(turn.run_id, problem_ids, challenger["name"]),
         project=turn.project,
         run_id=turn.run_id,
         champion=turn.champion,
         candidate=challenger["name"],
+        overall=compared.overall,
+        slices=compared.slices,
+        confidence=project.gate.confidence,
+        champion_tokens=mean(tokens_of(trace) for trace, _ in sides[0]),
+        candidate_tokens=mean(tokens_of(trace) for trace, _ in sides[1]),
+        champion_latency_s=mean(seconds_of(trace) for trace, _ in sides[0]),
+        candidate_latency_s=mean(seconds_of(trace) for trace, _ in sides[1]),
+        ungraded=compared.ungraded,
         environment=environment_of(project).digest,
-        **compared,
     )
     ruling = decide(evaluation, project.gate)
     said = verdict(
@@ -123,7 +138,7 @@ def learning_gate(
     return said
 
 
-def graded_answers(turn: Turn, policy: str) -> list[tuple[Any, float | None]]:
+def graded_answers(turn: Turn, policy: str) -> Answers:
     """(trace, score) of every evaluation answer of the turn that `policy` gave."""
     from environments.grading import score
     from storage.queries import grades, traces
@@ -140,3 +155,34 @@ def graded_answers(turn: Turn, policy: str) -> list[tuple[Any, float | None]]:
     for grade in grades(home(), trace_ids=list(given)):
         given[grade.trace_id].append(grade)
     return [(trace, score(given[trace.id])) for trace in found]
+
+
+def rewards(answered: Answers) -> dict[str, list[float | None]]:
+    """By problem, the score of each of its answers."""
+    found: dict[str, list[float | None]] = {}
+    for trace, value in answered:
+        found.setdefault(trace.problem_id or "", []).append(value)
+    return found
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def tokens_of(trace: Trace) -> float | None:
+    counts = [
+        len(choice.tokens.completion_ids)
+        for span in model_spans(trace)
+        for choice in (span.call.choices if span.call else ())
+        if choice.tokens
+    ]
+    return float(sum(counts)) if counts else None
+
+
+def seconds_of(trace: Trace) -> float | None:
+    """Wall seconds of the trace's model calls."""
+    spans = [(span.start, span.end) for span in model_spans(trace)]
+    spent = [end - start for start, end in spans if start is not None and end is not None]
+    return sum(spent) / 1e9 if spent else None

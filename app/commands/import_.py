@@ -1,0 +1,50 @@
+"""`flywheel import`: trace files of many formats come in."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("import")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--format", "form", default="auto", help="The files' format. [default: recognised]")
+@click.option("--project", type=click.Path(path_type=Path), default=".", show_default=True)
+@click.option("--max-line", type=int, default=64 * 2**20, help="Bytes a line may have.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) -> None:
+    """Import PATH, a file or a folder of them (plain, .gz, .zst), into the store.
+
+    Rows that cannot be understood are quarantined and named; exit code 1 if none could.
+    """
+    settings = start(progress=True)
+    from storage.importer import import_path
+
+    name = project_name(project)
+    report = import_path(settings.at(), path, project=name, format=form, max_line=max_line)
+    found = msgspec.to_builtins(report)
+    if as_json:
+        echo_json(found)
+    else:
+        show(found)
+    sys.exit(0 if report.readable or not report.quarantined else 1)
+
+
+def project_name(path: Path) -> str:
+    """The project's name; a folder without a flywheel.toml is taken by its own name."""
+    from flywheel.project import load_project
+
+    file = path / "flywheel.toml" if path.is_dir() else path
+    return load_project(file).name if file.is_file() else (path.resolve().name or "default")
+
+
+def show(found: dict[str, object]) -> None:
+    for reject in found.pop("rejects", []):  # type: ignore[attr-defined]
+        where = ":".join(str(reject[k]) for k in ("path", "line") if reject.get(k) is not None)
+        click.echo(f"quarantined {where}: {reject['reason']}", err=True)
+    for name, value in found.items():
+        click.echo(f"{name:<16} {value}")

@@ -1,0 +1,39 @@
+"""`flywheel rollback`: the previous deployment answers again."""
+
+import getpass
+from pathlib import Path
+
+import click
+import msgspec
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("rollback")
+@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.option("--reason", default="asked for by a person", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(project: Path, reason: str, as_json: bool) -> None:
+    """Put PROJECT's previous deployment back, at once."""
+    settings = start()
+    from flywheel.project import load_project
+    from serving.engines.client import EngineClient
+    from serving.promotion import rollback
+    from serving.registry import Registry
+    from serving.server import running
+
+    home = settings.at()
+    server = running(home)
+    serving = rollback(
+        home,
+        load_project(project).name,
+        engine=EngineClient(server.engine_url) if server else None,
+        registry=Registry(home),
+        by=getpass.getuser(),
+        reason=reason,
+    )
+    if as_json:
+        echo_json(msgspec.to_builtins(serving))
+    else:
+        click.echo(f"serving {serving.name}" + ("" if server else " (from the next start on)"))
