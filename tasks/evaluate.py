@@ -16,7 +16,6 @@ from tasks.step import step
 from tasks.tracking import log_evaluation
 from tasks.turns import Turn, environment_of, home, note, project_of
 
-
 Answers = list[tuple[Trace, float | None]]
 """Answers of one side, each with its score."""
 
@@ -61,7 +60,7 @@ def answer_heldout(
 ) -> dict[str, Any]:
     """One chunk of held-out problems, answered by one side, graded and committed whole."""
     from serving.engines.client import EngineClient
-    from serving.routing import read, served_as
+    from serving.routing import read
     from serving.server import running
 
     deployment = read(home()).projects[turn.project].champion
@@ -74,8 +73,8 @@ def answer_heldout(
     found = answers(
         turn,
         problem_ids,
-        model=served_as(deployment),
-        policy=deployment.name,
+        deployment,
+        side=side,
         name=f"evaluation-{turn.run_id}-{side}-{number}",
         origin="evaluation",
         samples=project_of(turn).gate.samples,
@@ -95,7 +94,7 @@ def learning_gate(
     from storage.queries import problems
 
     project = project_of(turn)
-    sides = [graded_answers(turn, name) for name in (turn.champion, challenger["name"])]
+    sides = [graded_answers(turn, name) for name in ("champion", "candidate")]
     compared = compare(
         *(rewards(side) for side in sides),
         {one.id: one.slice for one in problems(home(), ids=problem_ids)},
@@ -138,8 +137,8 @@ def learning_gate(
     return said
 
 
-def graded_answers(turn: Turn, policy: str) -> Answers:
-    """(trace, score) of every evaluation answer of the turn that `policy` gave."""
+def graded_answers(turn: Turn, side: str) -> Answers:
+    """(trace, score) of every evaluation answer of the turn that one side gave."""
     from environments.grading import score
     from storage.queries import grades, traces
 
@@ -149,7 +148,7 @@ def graded_answers(turn: Turn, policy: str) -> Answers:
             home(), project=turn.project, origin=("evaluation",), run_id=turn.run_id
         )
         for trace in batch
-        if trace.attributes.get("policy") == policy
+        if trace.attributes.get("side") == side
     ]
     given: dict[str, list[Any]] = {trace.id: [] for trace in found}
     for grade in grades(home(), trace_ids=list(given)):

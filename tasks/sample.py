@@ -7,7 +7,9 @@ with the same seeds as the same batch, and gives the same rollouts.
 from typing import Any
 
 from flywheel.failpoints import failpoint
+from flywheel.lineage import Deployment
 from flywheel.progress import report
+from flywheel.records import Origin
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
 
@@ -34,15 +36,14 @@ def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
 @step(minutes=60)
 def sample_chunk(turn: Turn, number: int, problem_ids: list[str]) -> dict[str, Any]:
     """Samples and grades one chunk; returns its counts and the sum of its rewards."""
-    from serving.routing import read, served_as
+    from serving.routing import read
 
     project = project_of(turn)
     champion = read(home()).projects[turn.project].champion
     rollouts = answers(
         turn,
         problem_ids,
-        model=served_as(champion),
-        policy=champion.name,
+        champion,
         name=f"rollouts-{turn.run_id}-{number}",
         origin="rollout",
         samples=project.rollouts.samples,
@@ -54,16 +55,17 @@ def sample_chunk(turn: Turn, number: int, problem_ids: list[str]) -> dict[str, A
 def answers(
     turn: Turn,
     problem_ids: list[str],
+    deployment: Deployment,
     *,
-    model: str,
-    policy: str,
     name: str,
-    origin: str,
+    origin: Origin,
     samples: int,
+    side: str = "",
 ) -> dict[str, Any]:
     """Samples, grades and commits the answers of `model` to some problems, as one segment."""
     from environments.grading import Item, grade_all, score
     from environments.rollouts import Sampler, sample
+    from serving.routing import served_as
     from serving.server import running
     from storage.committer import commit
     from storage.inbox import Inbox
@@ -76,14 +78,14 @@ def answers(
     traces = sample(
         environment,
         [known[one] for one in problem_ids],
-        Sampler(url=server.engine_url, model=model),
+        Sampler(server.engine_url, served_as(deployment), deployment=deployment.name),
         run_id=turn.run_id,
         project=turn.project,
         samples=samples,
         temperature=project.rollouts.temperature,
         max_tokens=project.rollouts.max_tokens,
         origin=origin,
-        policy=policy,
+        side=side,
         chunk_id=name,
     )
     groups = {one: [trace for trace in traces if trace.problem_id == one] for one in problem_ids}
