@@ -89,7 +89,7 @@ def script() -> ModuleType:
 
 
 def converse(url: str, project: Project, title: str, messages: list[Any]) -> Stage:
-    """Sends the customers' messages through the gateway, some at once, as a company's code would."""
+    """Sends the customers' messages through the gateway, some at once, as a company's code does."""
     started = time.monotonic()
     with client_of(url) as client, ThreadPoolExecutor(AT_ONCE) as pool:
         answers = []
