@@ -32,6 +32,11 @@ class Home:
         return self.root / "quarantine"
 
     @property
+    def imports(self) -> Path:
+        """What each imported chunk of a file gave, by the name of its segment."""
+        return self.root / "imports"
+
+    @property
     def datasets(self) -> Path:
         return self.root / "datasets"
 
