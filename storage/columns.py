@@ -1,0 +1,235 @@
+"""A merged trace as rows of the store's tables, and back: each message once, nothing lost.
+
+Enters a trace; leaves rows for traces, spans, tokens, messages and toolsets. `assemble` makes the
+equal trace of them: what has a column is only there, what has none is in the row's JSON.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from flywheel.ids import digest, digest_bytes
+from flywheel.records import (
+    Choice,
+    Message,
+    ModelCall,
+    Record,
+    Sampling,
+    Span,
+    Tokens,
+    ToolCall,
+    ToolResult,
+    Trace,
+    Usage,
+)
+
+_TEXT, _TEXTS, _INT, _FLOAT, _BOOL = "VARCHAR", "VARCHAR[]", "BIGINT", "DOUBLE", "BOOLEAN"
+
+TRACES = {
+    "id": _TEXT, "since": _INT, "project": _TEXT, "source": _TEXT, "external_id": _TEXT,
+    "origin": _TEXT, "conversation": _TEXT, "user_id": _TEXT, "problem_id": _TEXT, "run_id": _TEXT,
+    "attempt": _INT, "raw": _TEXT, "raws": _TEXTS, "fidelity": _TEXT, "fidelity_reasons": _TEXTS,
+    "started": _INT, "ended": _INT, "spans": _INT, "incomplete": _BOOL, "digest": _TEXT,
+    "content": _TEXT, "duplicate_of": _TEXT, "rest": _TEXT,
+}  # fmt: skip
+SPANS = {
+    "trace_id": _TEXT, "id": _TEXT, "since": _INT, "kind": _TEXT, "name": _TEXT, "parents": _TEXTS,
+    "started": _INT, "ended": _INT, "error": _TEXT, "version": _INT, "copy_of": _TEXT,
+    "input": _TEXTS, "output": _TEXTS, "finish_reasons": _TEXTS, "tools": _TEXT, "model": _TEXT,
+    "response_model": _TEXT, "deployment": _TEXT, "routing_probability": _FLOAT,
+    "input_tokens": _INT, "cached_input_tokens": _INT, "output_tokens": _INT,
+    "reasoning_tokens": _INT, "cost_usd": _FLOAT, "cached": _BOOL, "rest": _TEXT,
+}  # fmt: skip
+TOKENS = {
+    "trace_id": _TEXT, "span_id": _TEXT, "since": _INT, "choice": _INT, "prompt_ids": "BIGINT[]",
+    "completion_ids": "BIGINT[]", "logprobs": "DOUBLE[]", "policy_versions": _TEXTS,
+    "template_digest": _TEXT, "tokenizer_digest": _TEXT,
+}  # fmt: skip
+MESSAGES = {"id": _TEXT, "role": _TEXT, "body": _TEXT}
+TOOLSETS = {"id": _TEXT, "body": _TEXT}
+
+
+class SpanRest(Record, frozen=True, kw_only=True):
+    """What of a span has no column."""
+
+    attributes: dict[str, Any] = field(default_factory=dict)
+    tool: ToolCall | None = None
+    result: ToolResult | None = None
+    sampling: Sampling = Sampling()
+    usage_reason: str | None = None
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_messages = msgspec.json.Decoder(Message)
+_toolsets = msgspec.json.Decoder(tuple[dict[str, Any], ...])
+_rests = msgspec.json.Decoder(SpanRest)
+_attributes = msgspec.json.Decoder(dict[str, Any])
+
+
+class Rows:
+    """Rows of many traces, under one ledger sequence."""
+
+    def __init__(self, sequence: int) -> None:
+        self._sequence = sequence
+        self.traces: list[tuple[Any, ...]] = []
+        self.spans: list[tuple[Any, ...]] = []
+        self.tokens: list[tuple[Any, ...]] = []
+        self.messages: dict[str, tuple[str, str, bytes]] = {}
+        self.toolsets: dict[str, tuple[str, bytes]] = {}
+
+    def add_trace(self, seen: Trace, *, raws: list[str], content: str | None, absent: bool) -> None:
+        """`seen`: judged, as readers see it."""
+        starts = [span.start for span in seen.spans if span.start is not None]
+        ends = [span.end for span in seen.spans if span.end is not None]
+        self.traces.append((
+            seen.id, self._sequence, seen.project, seen.source, seen.external_id, seen.origin,
+            seen.conversation, seen.user, seen.problem_id, seen.run_id, seen.attempt, seen.raw,
+            raws, seen.fidelity, seen.fidelity_reasons, min(starts, default=None),
+            max(ends, default=None), len(seen.spans), absent, digest(seen), content, None,
+            _encoder.encode(seen.attributes) if seen.attributes else None,
+        ))  # fmt: skip
+
+    def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
+        call = span.call
+        common = (
+            trace_id, span.id, self._sequence, span.kind, span.name, span.parents, span.start,
+            span.end, span.error, span.version, copy_of,
+        )  # fmt: skip
+        if call is None:
+            rest = SpanRest(attributes=span.attributes, tool=span.tool, result=span.result)
+            self.spans.append((*common, *[None] * 14, _or_none(rest)))
+            return
+        usage = call.usage
+        rest = SpanRest(
+            attributes=span.attributes, tool=span.tool, result=span.result, sampling=call.sampling,
+            usage_reason=usage.reason,
+        )  # fmt: skip
+        self.spans.append((
+            *common, [self._message(one) for one in call.input],
+            [self._message(choice.message) for choice in call.choices],
+            [choice.finish_reason for choice in call.choices], self._tools(call.tools), call.model,
+            call.response_model, call.deployment, call.routing_probability, usage.input_tokens,
+            usage.cached_input_tokens, usage.output_tokens, usage.reasoning_tokens, call.cost_usd,
+            call.cached, _or_none(rest),
+        ))  # fmt: skip
+        for number, choice in enumerate(call.choices):
+            if (one := choice.tokens) is not None:
+                self.tokens.append((
+                    trace_id, span.id, self._sequence, number, one.prompt_ids, one.completion_ids,
+                    one.logprobs, one.policy_versions, one.template_digest, one.tokenizer_digest,
+                ))  # fmt: skip
+
+    def _message(self, message: Message) -> str:
+        body = _encoder.encode(message)
+        key = hashlib.blake2b(body, digest_size=16).hexdigest()
+        if key not in self.messages:
+            self.messages[key] = (key, message.role, body)
+        return key
+
+    def _tools(self, tools: tuple[dict[str, Any], ...] | None) -> str | None:
+        if tools is None:
+            return None
+        body = _encoder.encode(tools)
+        key = digest_bytes(body)
+        self.toolsets.setdefault(key, (key, body))
+        return key
+
+
+def content_of(trace: Trace) -> str | None:
+    """A hash of what was said in the trace's model calls, without ids and times."""
+    said = sorted(
+        digest(span.call.input, [choice.message for choice in span.call.choices])
+        for span in trace.spans
+        if span.call and span.call.choices
+    )
+    return digest(said) if said else None
+
+
+def assemble(
+    traces: Iterable[dict[str, Any]],
+    spans: Iterable[dict[str, Any]],
+    tokens: Iterable[dict[str, Any]],
+    messages: Iterable[tuple[str, str]],
+    toolsets: Iterable[tuple[str, str]],
+) -> Iterator[tuple[Trace, dict[str, str]]]:
+    """Traces of their rows, in the order of `traces`, each with its copied spans (see `merge`)."""
+    words = {key: _messages.decode(body) for key, body in messages}
+    tools = {key: _toolsets.decode(body) for key, body in toolsets}
+    sampled: dict[tuple[str, str, int], Tokens] = {
+        (row["trace_id"], row["span_id"], row["choice"]): _tokens_of(row) for row in tokens
+    }
+    parts: dict[str, list[Span]] = {}
+    copied: dict[str, dict[str, str]] = {}
+    for row in spans:
+        parts.setdefault(row["trace_id"], []).append(_span_of(row, words, tools, sampled))
+        if row["copy_of"] is not None:
+            copied.setdefault(row["trace_id"], {})[row["id"]] = row["copy_of"]
+    for row in traces:
+        found = sorted(parts.get(row["id"], ()), key=lambda span: (span.start or 0, span.id))
+        yield _trace_of(row, tuple(found)), copied.get(row["id"], {})
+
+
+def _trace_of(row: dict[str, Any], spans: tuple[Span, ...]) -> Trace:
+    same = ("id", "project", "source", "external_id", "origin", "conversation", "problem_id",
+            "run_id", "attempt", "raw", "fidelity")  # fmt: skip
+    return Trace(
+        **{name: row[name] for name in same},
+        user=row["user_id"],
+        fidelity_reasons=tuple(row["fidelity_reasons"]),
+        spans=spans,
+        attributes=_attributes.decode(row["rest"]) if row["rest"] else {},
+    )
+
+
+def _span_of(
+    row: dict[str, Any],
+    words: dict[str, Message],
+    tools: dict[str, tuple[dict[str, Any], ...]],
+    sampled: dict[tuple[str, str, int], Tokens],
+) -> Span:
+    rest = _rests.decode(row["rest"]) if row["rest"] else SpanRest()
+    call = None
+    if row["input"] is not None:
+        choices = zip(row["output"], row["finish_reasons"], strict=True)
+        call = ModelCall(
+            input=tuple([words[key] for key in row["input"]]),
+            choices=tuple([
+                Choice(message=words[key], finish_reason=reason,
+                       tokens=sampled.get((row["trace_id"], row["id"], number)))
+                for number, (key, reason) in enumerate(choices)
+            ]),
+            tools=None if row["tools"] is None else tools[row["tools"]],
+            sampling=rest.sampling,
+            usage=Usage(
+                input_tokens=row["input_tokens"], cached_input_tokens=row["cached_input_tokens"],
+                output_tokens=row["output_tokens"], reasoning_tokens=row["reasoning_tokens"],
+                reason=rest.usage_reason,
+            ),
+            **{name: row[name] for name in (
+                "model", "response_model", "deployment", "routing_probability", "cost_usd", "cached"
+            )},
+        )  # fmt: skip
+    return Span(
+        id=row["id"], kind=row["kind"], name=row["name"], parents=tuple(row["parents"]),
+        start=row["started"], end=row["ended"], error=row["error"], version=row["version"],
+        call=call, tool=rest.tool, result=rest.result, attributes=rest.attributes,
+    )  # fmt: skip
+
+
+def _tokens_of(row: dict[str, Any]) -> Tokens:
+    return Tokens(
+        prompt_ids=tuple(row["prompt_ids"]),
+        completion_ids=tuple(row["completion_ids"]),
+        logprobs=None if row["logprobs"] is None else tuple(row["logprobs"]),
+        policy_versions=tuple(row["policy_versions"]),
+        template_digest=row["template_digest"],
+        tokenizer_digest=row["tokenizer_digest"],
+    )
+
+
+def _or_none(rest: SpanRest) -> bytes | None:
+    body = _encoder.encode(rest)
+    return None if body == b"{}" else body

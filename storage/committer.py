@@ -1,0 +1,204 @@
+"""The one committer: what waits in the inbox and in journals becomes rows of the database.
+
+Segments and journals enter; one transaction takes in a batch of them with their ledger rows, and
+only then do their files go. So a kill at any step, or a file that comes twice, changes nothing.
+What cannot be read goes to quarantine with its reason, and the rest goes on.
+"""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flywheel import durable
+from flywheel.errors import CorruptFile
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.progress import report
+from flywheel.records import Record
+from storage import inbox, journal
+from storage.absorb import Line, absorb
+from storage.copies import mark_copies
+from storage.database import writing
+from storage.quarantine import quarantine, quarantine_file
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_BATCH_BYTES = 24 << 20
+"""Of files in one transaction; readers get their turn between two."""
+_SLICE_RECORDS, _SLICE_BYTES = 10_000, 48 << 20
+"""Of lines that are held as Python objects at once."""
+
+
+class CommitReport(Record, frozen=True, kw_only=True):
+    segments: int = 0
+    """Taken in: segments, and journals that had something new."""
+    traces: int = 0
+    """New ones."""
+    spans: int = 0
+    """New ones, in new and in known traces."""
+    duplicates: int = 0
+    """Records that changed nothing: delivered before, whole or as parts."""
+    copies: int = 0
+    """New traces that are another one under other ids: kept, and counted once."""
+    grades: int = 0
+    feedback: int = 0
+    problems: int = 0
+    quarantined: int = 0
+    """Lines and whole files."""
+
+
+@dataclass
+class _Batch:
+    sequence: int
+    counts: Counter[str] = field(default_factory=Counter)
+    done: list[Path] = field(default_factory=list)
+    """Files that may go once the transaction stands."""
+
+
+def commit(home: Home, *, wait_s: float = 300.0) -> CommitReport:
+    """Takes in everything that waits; what is appended meanwhile may wait for the next time.
+
+    Raises:
+        Busy: another commit or a reader held the database for longer than `wait_s`.
+        Full: no space left; what was not taken in waits where it is.
+    """
+    counts: Counter[str] = Counter()
+    batches = list(_batches([*inbox.Inbox(home).pending(), *journal.files(home)]))
+    for number, paths in enumerate(batches):
+        counts.update(_commit(home, paths, wait_s))
+        report("committing", number + 1, len(batches))
+    names = CommitReport.__struct_fields__
+    return CommitReport(**{name: counts[name] for name in names})
+
+
+def _batches(paths: list[Path]) -> Iterator[list[Path]]:
+    batch: list[Path] = []
+    size = 0
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+            batch.append(path)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
+    with writing(home, wait_s=wait_s) as database:
+        database.begin()
+        batch = _Batch(_next_sequence(database))
+        for lines in _slices(_lines(home, database, batch, paths)):
+            absorbed = absorb(database, batch.sequence, lines)
+            batch.counts.update(absorbed.counts)
+            for line, reason in absorbed.bad:
+                quarantine(home, f"{_flat(line.source)}-{line.place}", line.data, reason)
+                batch.counts["quarantined"] += 1
+        batch.counts["copies"] += mark_copies(database, batch.sequence)
+        failpoint("store.before_commit")
+        database.commit()
+        failpoint("store.after_commit")
+    for path in batch.done:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in batch.done}:
+        durable.sync_folder(folder)
+    return batch.counts
+
+
+def _next_sequence(database: "DuckDBPyConnection") -> int:
+    ((last,),) = database.execute("SELECT coalesce(max(sequence), 0) FROM segments").fetchall()
+    return int(last) + 1
+
+
+def _lines(
+    home: Home, database: "DuckDBPyConnection", batch: _Batch, paths: list[Path]
+) -> Iterator[Line]:
+    for path in paths:
+        try:
+            if path.parent == home.inbox:
+                yield from _segment_lines(home, database, batch, path)
+            else:
+                yield from _journal_lines(home, database, batch, path)
+        except FileNotFoundError:
+            continue
+
+
+def _segment_lines(
+    home: Home, database: "DuckDBPyConnection", batch: _Batch, path: Path
+) -> Iterator[Line]:
+    name = inbox.name_of(path)
+    if _consumed(database, name) is not None:
+        batch.done.append(path)
+        return
+    data = path.read_bytes()
+    try:
+        lines = inbox.unpack(data)
+    except CorruptFile as error:
+        quarantine_file(home, path, str(error))
+        batch.counts["quarantined"] += 1
+        return
+    for place, line in enumerate(lines, 1):
+        yield Line(name, place, line)
+    _note(database, batch, name, len(lines), len(data))
+    batch.done.append(path)
+
+
+def _journal_lines(
+    home: Home, database: "DuckDBPyConnection", batch: _Batch, path: Path
+) -> Iterator[Line]:
+    name = journal.name_of(path)
+    last = journal.abandoned(path)
+    offset = _consumed(database, name) or 0
+    if path.stat().st_size > offset:
+        tail = journal.read(path, offset, last=last)
+        for place, line in tail.lines:
+            yield Line(name, place, line)
+        for place, line in tail.torn:
+            reason = "the line is cut or changed: its writer was killed, or the disk failed"
+            quarantine(home, f"{_flat(name)}-{place}", line, reason)
+            batch.counts["quarantined"] += 1
+        if tail.end > offset:
+            _note(database, batch, name, len(tail.lines), tail.end)
+    if last:
+        batch.done.append(path)
+
+
+def _consumed(database: "DuckDBPyConnection", name: str) -> int | None:
+    """How much of a segment or journal was taken in; None = nothing was."""
+    query = "SELECT max(consumed) FROM segments WHERE name = ?"
+    ((consumed,),) = database.execute(query, [name]).fetchall()
+    return None if consumed is None else int(consumed)
+
+
+def _note(
+    database: "DuckDBPyConnection", batch: _Batch, name: str, records: int, consumed: int
+) -> None:
+    """The ledger's row, in the transaction of what it stands for."""
+    database.execute("DELETE FROM segments WHERE name = ?", [name])
+    row = [name, batch.sequence, records, consumed]
+    database.execute("INSERT INTO segments VALUES (?, ?, ?, ?)", row)
+    batch.counts["segments"] += 1
+
+
+def _slices(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    held: list[Line] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line.data)
+        if len(held) >= _SLICE_RECORDS or size >= _SLICE_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _flat(name: str) -> str:
+    """A ledger name as a file's."""
+    return name.replace(os.sep, "_").replace(":", "-")[:150]

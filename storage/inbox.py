@@ -1,0 +1,119 @@
+"""The inbox: where any process leaves records for the committer, without holding the database.
+
+Records enter; an immutable segment leaves, whole under its name or not there at all. A segment is a
+zstd frame with a checksum, of one header line and one line a record (see `storage.envelope`).
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import zstandard
+
+from flywheel import durable
+from flywheel.errors import BadRecord, CorruptFile
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.ids import new_ulid
+from storage.envelope import AnyRecord, encode
+
+_SUFFIX = ".segment"
+_HEADER = b"flywheel-segment 1 "
+_LARGEST = 8 << 30
+"""Bytes that a segment may say it unpacks to; more is a wrong or hostile file."""
+
+
+class Inbox:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def append(self, records: Sequence[AnyRecord], *, name: str | None = None) -> str:
+        """Writes `records` as one segment, durably, and returns its name.
+
+        Args:
+            records: a few to some ten thousand; the committer holds a segment in memory at once.
+            name: makes it idempotent: a segment of this name that waits or was committed stays, and
+                nothing is written. None = a new one.
+
+        Raises:
+            BadRecord: one of them has no stored form; nothing was written.
+            Full: no space left; nothing was written.
+        """
+        name = new_ulid() if name is None else _shortened(name)
+        path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
+        if path.exists() or self._committed(name):
+            return name
+        _write_new(path, pack([encode(record) for record in records]))
+        return name
+
+    def pending(self) -> list[Path]:
+        """Segments that wait for the committer, oldest name first."""
+        if not self._home.inbox.is_dir():
+            return []
+        return sorted(self._home.inbox.glob(f"*{_SUFFIX}"))
+
+    def _committed(self, name: str) -> bool:
+        from storage.queries import committed
+
+        return len(name) != 26 and committed(self._home, name)
+
+
+def pack(lines: Sequence[bytes]) -> bytes:
+    """The bytes of a segment."""
+    packer = zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
+    return packer.compress(b"\n".join([_HEADER + str(len(lines)).encode(), *lines, b""]))
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The lines of a segment.
+
+    Raises:
+        CorruptFile: it is cut, changed, or no segment at all.
+    """
+    try:
+        if not 0 <= zstandard.frame_content_size(data) <= _LARGEST:
+            raise CorruptFile("its size is not in its header, or too large")
+        plain = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptFile(f"it cannot be unpacked: {error}") from error
+    header, *lines = plain.split(b"\n")
+    if not header.startswith(_HEADER) or not lines or lines.pop() != b"":
+        raise CorruptFile("it does not begin and end as a segment does")
+    if header != _HEADER + str(len(lines)).encode():
+        raise CorruptFile(f"it says {header[len(_HEADER) :]!r} records and holds {len(lines)}")
+    return lines
+
+
+def name_of(path: Path) -> str:
+    return unquote(path.name.removesuffix(_SUFFIX))
+
+
+def _shortened(name: str) -> str:
+    """A name that fits a file's, the same for the same name."""
+    if not name:
+        raise BadRecord("a segment's name is empty: give one, or none")
+    if len(quote(name, safe="")) <= 200:
+        return name
+    return name[:20] + "-" + hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Makes `data` visible as `path`; one that is already there stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with durable.no_space(path):
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            failpoint("store.segment_written")
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+    finally:
+        os.unlink(temporary)
+    durable.sync_folder(path.parent)

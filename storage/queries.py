@@ -1,0 +1,337 @@
+"""What the store knows, read in short opens: nothing here holds the database longer than one query.
+
+Enter a home and what is wanted; leave records as the committer merged them. A snapshot is a ledger
+sequence: readers of one see traces and feedback exactly as they stood then, whatever came since.
+Traces that are copies of others (see `storage.copies`) are left out unless asked for by id.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flywheel.home import Home
+from flywheel.ids import digest
+from flywheel.records import Feedback, Grade, Problem, Record, Trace
+from storage import entries
+from storage.copies import RECORDED
+from storage.database import reading
+from storage.merge import counted_once
+from storage.rows import load, named, seen_as, table_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    sequence: int
+    """The last transaction that it sees; 0 = nothing."""
+    digest: str
+    """Of the project's recorded traces and effective feedback. Sampled answers do not enter."""
+
+
+def snapshot(home: Home, project: str) -> Snapshot:
+    """What there is now, to read from for as long as a turn takes."""
+    with reading(home) as database:
+        if database is None:
+            return Snapshot(sequence=0, digest=digest([], []))
+        sequence = _one(database, "SELECT coalesce(max(sequence), 0) FROM segments")
+        traces = database.execute(
+            "SELECT id, digest FROM traces WHERE project = ? AND duplicate_of IS NULL "
+            f"AND origin IN {RECORDED} ORDER BY id",
+            [project],
+        ).fetchall()
+        feedback = database.execute(
+            f"SELECT id FROM ({_EFFECTIVE}) WHERE project = $project ORDER BY id",
+            {"sequence": sequence, "project": project},
+        ).fetchall()
+    return Snapshot(sequence=sequence, digest=digest(traces, feedback))
+
+
+def traces(
+    home: Home,
+    *,
+    ids: Collection[str] | None = None,
+    project: str | None = None,
+    origin: str | Sequence[str] | None = None,
+    run_id: str | None = None,
+    snapshot: Snapshot | int | None = None,
+    problem_ids: Collection[str] | None = None,
+    batch: int = 2000,
+) -> Iterator[list[Trace]]:
+    """Traces by time and id, in lists of up to `batch`. Conditions that are None do not narrow."""
+    sequence = _sequence(snapshot)
+    origins = [origin] if isinstance(origin, str) else origin
+    narrow: dict[str, Any] = {
+        "project = $project": project,
+        "origin IN (SELECT unnest($origins))": None if origins is None else list(origins),
+        "run_id = $run_id": run_id,
+        "id IN (SELECT unnest($ids))": None if ids is None else list(ids),
+        "problem_id IN (SELECT unnest($problem_ids))": (
+            None if problem_ids is None else list(problem_ids)
+        ),
+    }
+    conditions = [condition for condition, value in narrow.items() if value is not None]
+    if ids is None:
+        conditions.append("duplicate_of IS NULL")
+    values = {
+        name: value
+        for name, value in zip(
+            ("project", "origins", "run_id", "ids", "problem_ids"), narrow.values(), strict=True
+        )
+        if value is not None
+    }
+    with reading(home) as database:
+        if database is None:
+            return
+        wanted = [
+            one
+            for (one,) in database.execute(
+                f"SELECT id FROM ({_standing('traces', sequence)}) "
+                f"WHERE {' AND '.join(conditions) or 'true'} ORDER BY started NULLS FIRST, id",
+                values,
+            ).fetchall()
+        ]
+    for start in range(0, len(wanted), batch):
+        with reading(home) as database:
+            if database is None:
+                return
+            found = load(database, wanted[start : start + batch], sequence=sequence)
+        yield [counted_once(one, copied) for one, copied, _ in found]
+
+
+def feedback_for(
+    home: Home, traces: Sequence[Trace], *, snapshot: Snapshot | int | None = None
+) -> dict[str, list[Feedback]]:
+    """What people said of these traces, oldest first, without what they took back.
+
+    A target is a trace's id (ours or the sender's), a span's id (the response's), or the
+    conversation's. What was said of a copy counts for the trace that stands for it.
+
+    Returns: trace id -> feedback; traces without any are left out.
+    """
+    sequence = _sequence(snapshot)
+    keys = {key for trace in traces for key in _keys(trace)}
+    with reading(home) as database:
+        if database is None or not traces:
+            return {}
+        keys.update(_keys_of_copies(database, [trace.id for trace in traces]))
+        shape = dict.fromkeys(("in_project", "kind", "key", "trace_id"), "VARCHAR")
+        with seen_as(database, "keys", table_of(shape, sorted(keys))):
+            rows = database.execute(
+                "SELECT DISTINCT keys.trace_id, said.said, said.id, said.body FROM "
+                f"({_EFFECTIVE.replace('FROM feedback', _ONLY_ASKED)}) said JOIN keys "
+                "ON project = in_project AND target = key AND target_kind = kind "
+                "ORDER BY said.said, said.id",
+                {"sequence": _LAST if sequence is None else sequence},
+            ).fetchall()
+    found: dict[str, list[Feedback]] = {}
+    for trace_id, _, _, body in rows:
+        found.setdefault(trace_id, []).append(entries.record_of("feedback", {"body": body}))
+    return found
+
+
+def grades(
+    home: Home,
+    *,
+    trace_ids: Collection[str] | None = None,
+    run_id: str | None = None,
+    project: str | None = None,
+    grader: str | None = None,
+) -> list[Grade]:
+    """The latest grade of each trace (or span) by each reward, by whichever grader gave it.
+
+    Args:
+        run_id, project: of the traces.
+        grader: only this one's.
+    """
+    conditions = {
+        "trace_id IN (SELECT unnest($trace_ids))": None if trace_ids is None else list(trace_ids),
+        "trace_id IN (SELECT id FROM traces WHERE run_id = $run_id)": run_id,
+        "trace_id IN (SELECT id FROM traces WHERE project = $project)": project,
+        "grader = $grader": grader,
+    }
+    names = ("trace_ids", "run_id", "project", "grader")
+    given = {
+        name: value
+        for name, value in zip(names, conditions.values(), strict=True)
+        if value is not None
+    }
+    where = " AND ".join(one for one, value in conditions.items() if value is not None) or "true"
+    with reading(home) as database:
+        if database is None:
+            return []
+        rows = named(
+            database,
+            f"SELECT * FROM grades WHERE {where} QUALIFY row_number() OVER (PARTITION BY "
+            "trace_id, span_id, reward ORDER BY given DESC, since DESC, digest DESC) = 1 "
+            "ORDER BY trace_id, span_id NULLS FIRST, reward",
+            given,
+        )
+    return [entries.record_of("grade", row) for row in rows]
+
+
+def problems(
+    home: Home,
+    project_or_environment: str | None = None,
+    *,
+    split: str | None = None,
+    ids: Collection[str] | None = None,
+) -> list[Problem]:
+    """Problems by id.
+
+    Args:
+        project_or_environment: an environment's name, or the project whose traces they come from.
+    """
+    conditions = {
+        "(environment = $name OR trace_id IN (SELECT id FROM traces WHERE project = $name))": (
+            project_or_environment
+        ),
+        "split = $split": split,
+        "id IN (SELECT unnest($ids))": None if ids is None else list(ids),
+    }
+    return _bodies(home, "problem", conditions, ("name", "split", "ids"))
+
+
+def records(home: Home, kind: str, *, project: str | None = None) -> list[Any]:
+    """All records of a kind in the order they came: dataset, run, checkpoint, evaluation, decision,
+    deployment (or problem, grade, feedback)."""
+    owner = (
+        "run_id IN (SELECT id FROM runs WHERE project = $project)"
+        if kind == "checkpoint"
+        else "project = $project"
+    )
+    return _bodies(home, kind, {owner: project}, ("project",))
+
+
+def sampled_problems(home: Home, project: str, *, before_run: str | None = None) -> frozenset[str]:
+    """Problems that rollouts of the project answered, `before_run`'s own apart."""
+    with reading(home) as database:
+        if database is None:
+            return frozenset()
+        rows = database.execute(
+            "SELECT DISTINCT problem_id FROM traces WHERE project = ? AND origin = 'rollout' "
+            "AND problem_id IS NOT NULL AND run_id IS DISTINCT FROM ?",
+            [project, before_run],
+        ).fetchall()
+    return frozenset(one for (one,) in rows)
+
+
+def committed(home: Home, name: str) -> bool:
+    """Whether the ledger has a segment of this name."""
+    with reading(home) as database:
+        if database is None:
+            return False
+        found = database.execute("SELECT 1 FROM segments WHERE name = ?", [name]).fetchall()
+    return bool(found)
+
+
+def counts(home: Home, project: str) -> dict[str, int]:
+    """How much there is of a project. Recorded traces, their spans and tokens are counted once,
+    whatever copies came; token sums are over the calls whose usage is known."""
+    with reading(home) as database:
+        if database is None:
+            return {}
+        found: dict[str, int] = {}
+        for query in _COUNTS:
+            for row in named(database, query, {"project": project}):
+                found.update({name: int(value) for name, value in row.items() if value is not None})
+    return found
+
+
+_COUNTS = (
+    f"""SELECT count(*) FILTER (duplicate_of IS NULL AND origin IN {RECORDED}) AS traces,
+        count(*) FILTER (duplicate_of IS NOT NULL) AS copies,
+        count(*) FILTER (origin = 'rollout') AS rollouts,
+        count(*) FILTER (origin = 'evaluation') AS evaluations,
+        count(*) FILTER (incomplete) AS incomplete,
+        count(*) FILTER (fidelity = 'trainable') AS trainable,
+        count(*) FILTER (fidelity = 'renderable') AS renderable,
+        count(*) FILTER (fidelity = 'view_only') AS view_only
+        FROM traces WHERE project = $project""",
+    f"""SELECT count(*) AS spans, count(input) AS calls,
+        count(*) FILTER (input_tokens IS NOT NULL OR output_tokens IS NOT NULL)
+            AS calls_with_usage,
+        sum(input_tokens) AS input_tokens, sum(cached_input_tokens) AS cached_input_tokens,
+        sum(output_tokens) AS output_tokens
+        FROM spans WHERE copy_of IS NULL AND trace_id IN (SELECT id FROM traces
+        WHERE project = $project AND duplicate_of IS NULL AND origin IN {RECORDED})""",
+    """SELECT count(*) AS grades FROM grades
+        WHERE trace_id IN (SELECT id FROM traces WHERE project = $project)""",
+    "SELECT count(*) AS feedback FROM feedback WHERE project = $project",
+    """SELECT count(*) AS problems FROM problems WHERE trace_id IN (SELECT id FROM traces
+        WHERE project = $project) OR environment = $project""",
+    "SELECT count(*) AS datasets FROM datasets WHERE project = $project",
+    "SELECT count(*) AS runs FROM runs WHERE project = $project",
+    "SELECT count(*) AS deployments FROM deployments WHERE project = $project",
+)
+
+_LAST = (1 << 62) - 1
+_EFFECTIVE = """SELECT * FROM feedback WHERE since <= $sequence
+    QUALIFY row_number() OVER (PARTITION BY project, target, target_kind, name, said_by
+                               ORDER BY said DESC, id DESC) = 1"""
+_ONLY_ASKED = "FROM (SELECT * FROM feedback WHERE target IN (SELECT key FROM keys))"
+
+
+def _standing(table: str, sequence: int | None) -> str:
+    """`table` as it stands, or as it stood."""
+    if sequence is None:
+        return f"SELECT * FROM {table}"
+    at = int(sequence)
+    return f'SELECT * FROM all_{table} WHERE since <= {at} AND ("until" IS NULL OR "until" > {at})'
+
+
+def _sequence(snapshot: Snapshot | int | None) -> int | None:
+    return snapshot.sequence if isinstance(snapshot, Snapshot) else snapshot
+
+
+def _keys(trace: Trace) -> Iterator[tuple[str, str, str, str]]:
+    """(project, target kind, target, trace id) of all that a sender may mean this trace by."""
+    spans = [span.id for span in trace.spans]
+    for span in trace.spans:
+        named_so = (span.attributes.get("response_id"), span.attributes.get("gen_ai.response.id"))
+        spans += [one for one in named_so if isinstance(one, str)]
+    by_kind = {
+        "trace": (trace.id, trace.external_id, *spans),
+        "span": spans,
+        "conversation": [trace.conversation] if trace.conversation is not None else [],
+    }
+    for kind, targets in by_kind.items():
+        for target in targets:
+            yield trace.project, kind, target, trace.id
+
+
+def _keys_of_copies(
+    database: "DuckDBPyConnection", ids: list[str]
+) -> Iterator[tuple[str, str, str, str]]:
+    rows = database.execute(
+        "SELECT project, id, external_id, conversation, duplicate_of, "
+        "(SELECT list(spans.id) FROM spans WHERE trace_id = traces.id) "
+        "FROM traces WHERE duplicate_of IN (SELECT unnest($ids))",
+        {"ids": ids},
+    ).fetchall()
+    for project, copy, external_id, conversation, original, spans in rows:
+        for target in (copy, external_id, *(spans or ())):
+            yield project, "trace", target, original
+        for target in spans or ():
+            yield project, "span", target, original
+        if conversation is not None:
+            yield project, "conversation", conversation, original
+
+
+def _bodies(home: Home, kind: str, conditions: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
+    table = entries.TABLES[kind].name
+    values = dict(zip(names, conditions.values(), strict=True))
+    where = " AND ".join(one for one, value in conditions.items() if value is not None) or "true"
+    with reading(home) as database:
+        if database is None:
+            return []
+        rows = named(
+            database,
+            f"SELECT * FROM {table} WHERE {where} ORDER BY since, id",
+            {name: value for name, value in values.items() if value is not None},
+        )
+    return [entries.record_of(kind, row) for row in rows]
+
+
+def _one(database: "DuckDBPyConnection", query: str) -> int:
+    ((value,),) = database.execute(query).fetchall()
+    return int(value)

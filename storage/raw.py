@@ -1,0 +1,59 @@
+"""Raw bytes as they came, compressed, each once under the digest of its content.
+
+Bytes enter; a digest leaves, and brings them back. What is there under a digest is whole.
+"""
+
+from pathlib import Path
+
+import zstandard
+
+from flywheel import durable
+from flywheel.errors import CorruptFile
+from flywheel.home import Home
+from flywheel.ids import digest_bytes
+
+
+class RawStore:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def put(self, data: bytes) -> str:
+        """Keeps `data`, durably; the same bytes are kept once.
+
+        Raises:
+            Full: no space left.
+        """
+        key = digest_bytes(data)
+        path = self._path(key)
+        if not path.exists():
+            packer = zstandard.ZstdCompressor(level=3, write_checksum=True)
+            durable.write(path, packer.compress(data))
+        return key
+
+    def get(self, key: str) -> bytes:
+        """
+        Raises:
+            KeyError: nothing is kept under `key`.
+            CorruptFile: what is kept is not what was put.
+        """
+        path = self._path(key)
+        try:
+            packed = path.read_bytes()
+        except FileNotFoundError:
+            raise KeyError(f"no raw bytes are kept under {key}") from None
+        try:
+            data = zstandard.ZstdDecompressor().decompress(packed)
+        except zstandard.ZstdError as error:
+            raise CorruptFile(f"{path} cannot be unpacked: {error}") from error
+        if digest_bytes(data) != key:
+            raise CorruptFile(f"{path} holds other bytes than its name says")
+        return data
+
+    def _path(self, key: str) -> Path:
+        """
+        Raises:
+            KeyError: `key` is no digest, so that no path leads out of the store.
+        """
+        if len(key) != 32 or set(key) - set("0123456789abcdef"):
+            raise KeyError(f"{key!r} is no digest of raw bytes")
+        return self._home.raw / key[:2] / f"{key}.zst"

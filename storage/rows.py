@@ -1,0 +1,156 @@
+"""Rows into and out of DuckDB in bulk, inside the caller's transaction: Arrow in, tuples out.
+
+Enter rows as tuples beside their columns; leave rows in tables. Nothing is inserted one by one.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flywheel.records import Trace
+from storage import columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+VERSIONED = ("traces", "spans", "tokens")
+"""Tables whose replaced rows stay in their _history."""
+
+
+def table_of(shape: dict[str, str], rows: Collection[Sequence[Any]]) -> "pa.Table":
+    """`rows` as an Arrow table with the columns and DuckDB types of `shape`.
+
+    Raises:
+        OverflowError, ValueError: a value does not fit its column.
+    """
+    import pyarrow as pa
+
+    plain = {
+        "VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(), "BLOB": pa.binary(),
+    }  # fmt: skip
+    types = {
+        name: pa.list_(plain[kind.removesuffix("[]")]) if kind.endswith("[]") else plain[kind]
+        for name, kind in shape.items()
+    }
+    values = zip(*rows, strict=True) if rows else ([] for _ in shape)
+    return pa.table({
+        name: pa.array(column, types[name]) for name, column in zip(shape, values, strict=True)
+    })  # fmt: skip
+
+
+def insert(
+    database: "DuckDBPyConnection",
+    table: str,
+    shape: dict[str, str],
+    rows: Collection[Sequence[Any]],
+) -> None:
+    if rows:
+        with seen_as(database, "incoming", table_of(shape, rows)):
+            database.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+
+
+def unknown(
+    database: "DuckDBPyConnection", table: str, kind: str, keys: Collection[Any], *, key: str = "id"
+) -> set[Any]:
+    """Which of `keys` have no row in `table`."""
+    if not keys:
+        return set()
+    with seen_as(database, "incoming", table_of({"wanted_key": kind}, [(one,) for one in keys])):
+        found = database.execute(
+            f"SELECT {key} FROM {table} WHERE {key} IN (SELECT wanted_key FROM incoming)"
+        ).fetchall()
+    return set(keys) - {one for (one,) in found}
+
+
+def fetch(database: "DuckDBPyConnection", table: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of `table` with these ids."""
+    if not ids:
+        return []
+    with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
+        return named(
+            database, f"SELECT * FROM {table} WHERE id IN (SELECT wanted_id FROM wanted)", {}
+        )
+
+
+def remove(database: "DuckDBPyConnection", table: str, ids: Sequence[str]) -> None:
+    if ids:
+        with seen_as(database, "gone", table_of({"gone_id": "VARCHAR"}, [(one,) for one in ids])):
+            database.execute(f"DELETE FROM {table} WHERE id IN (SELECT gone_id FROM gone)")
+
+
+def retire(database: "DuckDBPyConnection", sequence: int, trace_ids: Iterable[str],
+           spans: Iterable[tuple[str, str]]) -> None:  # fmt: skip
+    """Moves rows that are about to be replaced to their history: traces, and spans with tokens."""
+    keys = table_of({"gone_id": "VARCHAR"}, [(one,) for one in trace_ids])
+    pairs = table_of({"in_trace": "VARCHAR", "gone_id": "VARCHAR"}, list(spans))
+    with seen_as(database, "gone", keys), seen_as(database, "gone_spans", pairs):
+        for table, match in (
+            ("traces", "id IN (SELECT gone_id FROM gone)"),
+            ("spans", "(trace_id, id) IN (SELECT (in_trace, gone_id) FROM gone_spans)"),
+            ("tokens", "(trace_id, span_id) IN (SELECT (in_trace, gone_id) FROM gone_spans)"),
+        ):
+            database.execute(
+                f"INSERT INTO {table}_history SELECT *, ? FROM {table} WHERE since < ? AND {match}",
+                [sequence, sequence],
+            )
+            database.execute(f"DELETE FROM {table} WHERE {match}")
+
+
+def load(
+    database: "DuckDBPyConnection", ids: Sequence[str], *, sequence: int | None = None
+) -> list[tuple[Trace, dict[str, str], list[str]]]:
+    """Traces as merged, in the order of `ids`, each with its copied spans and its raw keys.
+
+    Args:
+        sequence: as they stood then. None = as they stand.
+    """
+    at = "" if sequence is None else "AND since <= $s AND (until IS NULL OR until > $s)"
+    view = "" if sequence is None else "all_"
+    also = {} if sequence is None else {"s": sequence}
+    with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
+        traces, spans, tokens = (
+            named(database, f"SELECT * FROM {view}{table} WHERE {key} IN "
+                             f"(SELECT wanted_id FROM wanted) {at}", also)
+            for table, key in (("traces", "id"), ("spans", "trace_id"), ("tokens", "trace_id"))
+        )  # fmt: skip
+    words = {one for row in spans if row["input"] is not None for one in row["input"]}
+    words.update(one for row in spans if row["output"] is not None for one in row["output"])
+    tools = {row["tools"] for row in spans if row["tools"] is not None}
+    order = {one: number for number, one in enumerate(ids)}
+    traces.sort(key=lambda row: order[row["id"]])
+    found = columns.assemble(
+        traces, spans, tokens, _bodies(database, "messages", words),
+        _bodies(database, "toolsets", tools),
+    )  # fmt: skip
+    return [(*one, row["raws"]) for one, row in zip(found, traces, strict=True)]
+
+
+def _bodies(database: "DuckDBPyConnection", table: str, ids: set[str]) -> list[tuple[str, str]]:
+    if not ids:
+        return []
+    with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
+        return database.execute(
+            f"SELECT id, body FROM {table} WHERE id IN (SELECT wanted_id FROM wanted)"
+        ).fetchall()
+
+
+def named(
+    database: "DuckDBPyConnection", query: str, parameters: dict[str, Any]
+) -> list[dict[str, Any]]:
+    found = database.execute(query, parameters)
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+class seen_as:
+    """An Arrow table under a name in SQL, for the time of the block."""
+
+    def __init__(self, database: "DuckDBPyConnection", name: str, table: "pa.Table") -> None:
+        self._database, self._name, self._table = database, name, table
+
+    def __enter__(self) -> None:
+        self._database.register(self._name, self._table)
+
+    def __exit__(self, *_: object) -> None:
+        self._database.unregister(self._name)

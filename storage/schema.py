@@ -1,0 +1,45 @@
+"""The database's shape: numbered migrations that are only ever added to.
+
+`migrate` brings a database that is open for writing to the newest; `version` says where one stands.
+Each migration runs in a transaction of its own with the row that notes it.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_FOLDER = Path(__file__).parent / "migrations"
+
+
+def newest() -> int:
+    return max(_migrations())
+
+
+def version(database: "DuckDBPyConnection") -> int:
+    """The last migration that was applied; 0 = an empty database."""
+    there = database.execute(
+        "SELECT 1 FROM duckdb_tables() WHERE table_name = 'migrations'"
+    ).fetchall()
+    if not there:
+        return 0
+    ((last,),) = database.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchall()
+    return int(last)
+
+
+def migrate(database: "DuckDBPyConnection") -> None:
+    """Applies what is missing."""
+    reached = version(database)
+    for number, path in sorted(_migrations().items()):
+        if number <= reached:
+            continue
+        database.begin()
+        database.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT, name VARCHAR)")
+        database.execute(path.read_text())
+        database.execute("INSERT INTO migrations VALUES (?, ?)", [number, path.name])
+        database.commit()
+
+
+def _migrations() -> dict[int, Path]:
+    return {int(path.name[:4]): path for path in _FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql")}
