@@ -1,0 +1,130 @@
+"""One chunk of rows read by the formats: records out, and what could not be understood.
+
+Rows enter as bytes; what leaves is ready for the inbox. The format that read the row before is
+asked first, so that a file of one format is recognised once. Invariant: a fault in a row, also one
+that no format foresaw, rejects that row alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flywheel.errors import BadRecord
+from flywheel.records import Feedback, Trace
+from storage.formats import FORMATS
+from storage.formats.parsed import Context, Parsed
+from storage.json_in import decode
+from storage.rows_in import Row
+
+
+@dataclass
+class ChunkRead:
+    records: list[Trace | Feedback] = field(default_factory=list)
+    traces: int = 0
+    """Parts of traces, copies included."""
+    spans: int = 0
+    feedback: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    unmapped: Counter[str] = field(default_factory=Counter)
+    rejects: list[tuple[int, BadRecord, bytes]] = field(default_factory=list)
+    """Lines from the chunk's first row on, why, and the bytes."""
+
+
+def read_chunk(
+    chunk: list[Row], raw: str, project: str, format: str, keep: Callable[[bytes], str]
+) -> ChunkRead:
+    """Reads every row of `chunk`, whose bytes stand in the raw store under `raw`, joined by \\n."""
+    read = ChunkRead()
+    first = chunk[0].number
+    seen: dict[bytes, int] = {}
+    name = None if format == "auto" else format
+    offset = 0
+    for row in chunk:
+        data, size = row.data, len(row.data)
+        place = f"{raw}#{offset}+{size}"
+        offset += size + 1
+        if row.problem is not None:
+            read.rejects.append((row.number - first, BadRecord(row.problem), data))
+            continue
+        if data in seen:  # the same row again: its records are there
+            read.spans += seen[data]
+            read.formats[name or ""] += 1
+            continue
+        context = Context(project, keep, place, size)
+        spans = read.spans
+        try:
+            name = _read_row(data, context, name, format != "auto", read, row.number - first)
+            seen[data] = read.spans - spans
+        except BadRecord as error:
+            read.rejects.append((row.number - first, error, data))
+    return read
+
+
+def _read_row(
+    data: bytes, context: Context, name: str | None, fixed: bool, read: ChunkRead, line: int
+) -> str | None:
+    """Reads one row and adds what it gave; returns the format that read it."""
+    value = decode(data)
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "role" not in value[0]:
+        for item in value:  # one line that holds an array of rows
+            name = _add(item, context, name, fixed, read, line, data)
+        return name
+    return _add(value, context, name, fixed, read, line, data)
+
+
+def _add(
+    value: Any,
+    context: Context,
+    name: str | None,
+    fixed: bool,
+    read: ChunkRead,
+    line: int,
+    data: bytes,
+) -> str | None:
+    if not fixed and (name is None or not FORMATS[name].recognise(value)):
+        name = recognised(value)
+    assert name is not None
+    parsed = _parsed(value, context, name)
+    read.formats[name] += 1
+    for trace in parsed.traces:
+        read.spans += len(trace.spans)
+    read.traces += len(parsed.traces)
+    read.feedback += len(parsed.feedback)
+    read.records.extend(parsed.traces)
+    read.records.extend(parsed.feedback)
+    if parsed.unmapped:
+        read.unmapped.update(parsed.unmapped)
+    read.rejects.extend((line, error, data) for error in parsed.rejects)
+    return name
+
+
+def recognised(value: object) -> str:
+    """The format of a row.
+
+    Raises:
+        BadRecord: it is of none; says what was seen and what is read.
+    """
+    for name, format in FORMATS.items():
+        if format.recognise(value):
+            return name
+    raise BadRecord(f"is of no known format ({_seen(value)}): {', '.join(FORMATS)} are read")
+
+
+def _parsed(value: Any, context: Context, name: str) -> Parsed:
+    if not isinstance(value, dict):
+        raise BadRecord(f"is not an object, as rows of {name} are ({_seen(value)})")
+    try:
+        return FORMATS[name].read(value, context)
+    except (
+        TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError
+    ) as error:  # a shape that no format foresaw; the row is kept with what was said
+        said = f"{type(error).__name__}: {error}"
+        raise BadRecord(f"has a shape that {name} cannot read ({said})") from error
+
+
+def _seen(value: object) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(str(key)[:40] for key in list(value)[:6])
+        return f"an object with {keys or 'nothing in it'}"
+    return f"a {type(value).__name__}" if value is not None else "null"

@@ -1,0 +1,164 @@
+"""Messages, tools and sampling settings in OpenAI's and GenAI's shapes as `flywheel.records`.
+
+What enters are decoded JSON values; what leaves are Messages. null content stays distinct from ""
+(no part, against one empty Text). Invariant: a key that no record field holds goes to `Rest`.
+"""
+
+from typing import Any
+
+from flywheel.errors import BadRecord
+from flywheel.records import Message, Part, Reasoning, Refusal, Sampling, Text
+
+from .parsed import Rest
+from .parts import read_parts, tool_call, tool_result
+
+_ROLES = {
+    "system": "system", "developer": "developer", "user": "user", "assistant": "assistant",
+    "tool": "tool", "function": "tool", "human": "user", "ai": "assistant", "gpt": "assistant",
+    "model": "assistant",
+}  # fmt: skip
+_PLAIN = frozenset(("system", "developer", "user", "assistant"))
+_KNOWN = frozenset(
+    (
+        "role", "content", "parts", "name", "tool_calls", "tool_call_id", "function_call",
+        "refusal", "reasoning", "reasoning_content", "finish_reason",
+    )
+)  # fmt: skip
+_ITEMS = frozenset(("function_call", "function_call_output", "reasoning"))
+_CALL = frozenset(("id", "type", "function", "index", "name", "arguments", "args"))
+_FUNCTION = frozenset(("name", "arguments"))
+
+
+def read_messages(values: object, rest: Rest, path: str) -> tuple[Message, ...]:
+    """A list of messages.
+
+    Raises:
+        BadRecord: it is not a list, or one of them is no message; names which.
+    """
+    if not isinstance(values, list):
+        raise BadRecord(f"is {name_of(values)}, not a list of messages", field=path)
+    return tuple([_message(value, rest, path, at) for at, value in enumerate(values)])
+
+
+def read_message(value: object, rest: Rest, path: str) -> Message:
+    """One message in any of the shapes that OpenAI, GenAI, Anthropic, Google and LangChain use."""
+    if not isinstance(value, dict):
+        raise BadRecord(f"is {name_of(value)}, not a message", field=path)
+    kind = value.get("type")
+    if "role" not in value and kind in _ITEMS:
+        role = "tool" if kind == "function_call_output" else "assistant"
+        return Message(role=role, parts=tuple(read_parts(value, rest, path)))
+    role = _role(value, path)
+    rest.put_others(value, _KNOWN, path)
+    name = value.get("name")
+    parts: list[Part] = []
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(value.get(key), str):
+            text, cut = rest.cut(value[key])
+            parts.append(cut or Reasoning(text=text))
+            break
+    content = value.get("parts", value.get("content"))
+    if role == "tool" and "parts" not in value:
+        ids = value.get("tool_call_id", value.get("id"))
+        parts.extend(tool_result(content, ids, name, rest, f"{path}.content"))
+        name = None
+    else:
+        parts.extend(read_parts(content, rest, f"{path}.content"))
+    if isinstance(value.get("refusal"), str):
+        parts.append(Refusal(text=value["refusal"]))
+    if value.get("tool_calls"):
+        parts.extend(_calls(value["tool_calls"], rest, f"{path}.tool_calls"))
+    if isinstance(value.get("function_call"), dict):
+        call = value["function_call"]
+        parts.extend(tool_call(call.get("name"), call.get("arguments"), None, rest))
+    return Message(role=role, parts=tuple(parts), name=name if isinstance(name, str) else None)
+
+
+def read_tools(values: object, rest: Rest, path: str) -> tuple[dict[str, Any], ...]:
+    """Tool schemas, a bare function wrapped as OpenAI does."""
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise BadRecord(f"is {name_of(values)}, not a list of tool schemas", field=path)
+    return tuple([_tool(value) for value in values])
+
+
+def read_sampling(asked: dict[str, Any], others: dict[str, Any]) -> Sampling:
+    """`asked` by the names of Sampling; values of the wrong type join `others`."""
+    other = dict(others)
+    stop = asked.get("stop")
+    if isinstance(stop, str):
+        stop = [stop]
+    if not (isinstance(stop, list) and all(isinstance(item, str) for item in stop)):
+        if stop is not None:
+            other["stop"] = stop
+        stop = []
+    numbers: dict[str, Any] = {}
+    for name in ("temperature", "top_p", "top_k", "max_tokens", "seed"):
+        value = asked.get(name)
+        if value is None:
+            continue
+        whole = name in ("top_k", "max_tokens", "seed")
+        if isinstance(value, float) and whole and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            other[name] = value
+        elif abs(value) >= 1 << 63:
+            other[name] = str(value)
+        else:
+            numbers[name] = value if whole else float(value)
+    return Sampling(stop=tuple(stop), other=other, **numbers)
+
+
+def name_of(value: object) -> str:
+    """How a reason names a wrong type, in JSON's words."""
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number",
+             str: "text", list: "a list", dict: "an object"}  # fmt: skip
+    return names.get(type(value), type(value).__name__)
+
+
+def answered(message: Message) -> bool:
+    """Whether a message says anything, so that zero tokens cannot be its count."""
+    return any(not isinstance(part, Text) or part.text for part in message.parts)
+
+
+def _message(value: object, rest: Rest, path: str, at: int) -> Message:
+    if type(value) is dict and len(value) == 2 and not rest.big:
+        role, content = value.get("role"), value.get("content")
+        if type(content) is str and role in _PLAIN:
+            return Message(role=role, parts=(Text(text=content),))
+    return read_message(value, rest, f"{path}[{at}]")
+
+
+def _role(value: dict[str, Any], path: str) -> str:
+    role = value.get("role")
+    if role is None:
+        role = value.get("type")  # LangChain
+    if not isinstance(role, str) or not role:
+        raise BadRecord(f"is {name_of(role)}, not a role", field=f"{path}.role")
+    return _ROLES.get(role, role)
+
+
+def _calls(values: object, rest: Rest, path: str) -> list[Part]:
+    if not isinstance(values, list):
+        raise BadRecord(f"is {name_of(values)}, not a list of tool calls", field=path)
+    parts: list[Part] = []
+    for at, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise BadRecord(f"is {name_of(value)}, not a tool call", field=f"{path}[{at}]")
+        rest.put_others(value, _CALL, f"{path}[{at}]")
+        function = value.get("function", value)
+        if not isinstance(function, dict):
+            raise BadRecord(f"is {name_of(function)}", field=f"{path}[{at}].function")
+        if function is not value:
+            rest.put_others(function, _FUNCTION, f"{path}[{at}].function")
+        arguments = function.get("arguments", function.get("args"))
+        parts.extend(tool_call(function.get("name"), arguments, value.get("id"), rest))
+    return parts
+
+
+def _tool(value: dict[str, Any]) -> dict[str, Any]:
+    if "function" in value or "name" not in value:
+        return value
+    function = {key: item for key, item in value.items() if key != "type"}
+    return {"type": "function", "function": function}

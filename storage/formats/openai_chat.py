@@ -1,0 +1,269 @@
+"""OpenAI chat completions: one row a request with its response, plain, streamed or failed.
+
+A row is {request, response} and, where its logger knows them, trace_id, span_id, parent_span_id,
+session_id, user_id, start_ns, end_ns, model, feedback, cache_hit; a bare response is one too.
+Identity: the row's trace id, else the response's id, else the content's digest. Invariant: a row
+is one model span, so that two calls under one id never overwrite each other.
+"""
+
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import BadRecord
+from flywheel.ids import digest
+from flywheel.records import (
+    Choice, Message, ModelCall, Sampling, Span, Tokens, Trace, Usage, trace_id,
+)  # fmt: skip
+
+from .feedback import read_feedback
+from .messages import (
+    answered, name_of, read_message, read_messages, read_sampling, read_tools,
+)  # fmt: skip
+from .openai_stream import merge_chunks, read_events
+from .parsed import Context, Parsed, Rest
+from .times import nanoseconds
+from .usage import read_usage
+
+SOURCE = "import:openai_chat"
+
+_ROW = frozenset(
+    (
+        "trace_id", "span_id", "parent_span_id", "session_id", "conversation_id", "user_id",
+        "start_ns", "end_ns", "start_time", "end_time", "timestamp", "model", "request",
+        "response", "feedback", "cache_hit",
+    )
+)  # fmt: skip
+_RESPONSE = frozenset(("id", "model", "choices", "usage", "created", "object", "error",
+                       "prompt_token_ids"))  # fmt: skip
+_CHOICE = frozenset(("index", "message", "finish_reason", "token_ids", "text"))
+_ASKED = frozenset(
+    (
+        "model", "messages", "tools", "functions", "temperature", "top_p", "top_k", "max_tokens",
+        "max_completion_tokens", "seed", "stop", "user",
+    )
+)  # fmt: skip
+
+
+def recognise(sample: object) -> bool:
+    if not isinstance(sample, dict):
+        return False
+    request, response = sample.get("request"), sample.get("response")
+    if isinstance(request, dict):
+        return "messages" in request and not _of_another_api(response)
+    return "request" not in sample and _is_response(sample)
+
+
+def read(row: dict[str, Any], context: Context) -> Parsed:
+    if "request" not in row:
+        row = {"response": row}
+    rest = context.rest()
+    response = _response(row.get("response"))
+    # Times of the row, else the moment that the provider says it answered.
+    start = nanoseconds(row.get("start_ns", row.get("start_time", row.get("timestamp"))))
+    if start is None:
+        start = nanoseconds(response.get("created"))
+    call, error = _call(row, response, rest)
+    rest.put_others(row, _ROW, "")
+    parent = row.get("parent_span_id")
+    said = _identity(row, response)
+    span_id = _name(row.get("span_id")) or digest(row.get("request"), row.get("response"))[:16]
+    attributes = rest.take()
+    if isinstance(response.get("id"), str) and response["id"]:
+        attributes["response_id"] = response["id"]
+    request = row.get("request")
+    trace = Trace(
+        id=trace_id(context.project, SOURCE, said),
+        project=context.project,
+        source=SOURCE,
+        external_id=said,
+        origin="import",
+        conversation=_name(row.get("session_id")) or _name(row.get("conversation_id")),
+        user=_name(row.get("user_id"))
+        or _name(request.get("user") if isinstance(request, dict) else None),
+        raw=context.raw,
+        spans=(
+            Span(
+                id=span_id,
+                kind="model",
+                name="chat",
+                parents=(str(parent),) if parent else (),
+                start=start,
+                end=nanoseconds(row.get("end_ns", row.get("end_time"))),
+                error=error,
+                call=call,
+                attributes=attributes,
+            ),
+        ),
+    )
+    feedback = read_feedback(row.get("feedback"), trace, rest)
+    return Parsed([trace], feedback, rest.counts)
+
+
+def read_response(
+    value: dict[str, Any], rest: Rest, path: str, stated: Usage | None = None
+) -> tuple[tuple[Choice, ...], Usage]:
+    """The choices and the usage of a chat completion's response object."""
+    found = value.get("choices")
+    if found is not None and not isinstance(found, list):
+        raise BadRecord(f"is {name_of(found)}, not a list", field=f"{path}.choices")
+    prompt_ids = value.get("prompt_token_ids")
+    choices = [
+        _choice(item, prompt_ids, rest, f"{path}.choices[{at}]")
+        for at, item in enumerate(found or ())
+    ]
+    choices.sort(key=lambda pair: pair[0])
+    messages = [choice.message for _, choice in choices]
+    usage = stated or Usage(reason="not reported")
+    if value.get("usage") is not None:
+        said = any(answered(message) for message in messages)
+        usage = read_usage(value["usage"], said, rest, f"{path}.usage")
+    rest.put_others(value, _RESPONSE, path)
+    return tuple([choice for _, choice in choices]), usage
+
+
+def _call(row: dict[str, Any], response: dict[str, Any], rest: Rest) -> tuple[ModelCall, str | None]:
+    request = row.get("request")
+    messages: tuple[Message, ...] = ()
+    tools: tuple[dict[str, Any], ...] | None = None
+    sampling = Sampling()
+    model = row.get("model")
+    if isinstance(request, dict):
+        messages = read_messages(request.get("messages"), rest, "request.messages")
+        offered = request.get("tools", request.get("functions"))
+        tools = read_tools(offered, rest, "request.tools")
+        sampling = _sampling(request)
+        model = request.get("model") or model
+    choices, usage = read_response(response, rest, "response")
+    cached = row.get("cache_hit")
+    cached = cached if isinstance(cached, bool) else None
+    cost = (response.get("usage") or {}).get("cost") if choices else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        cost = None
+    call = ModelCall(
+        input=messages,
+        choices=choices,
+        tools=tools,
+        model=_name(model),
+        response_model=_name(response.get("model")),
+        sampling=sampling,
+        usage=usage,
+        cost_usd=0.0 if cached else (None if cost is None else float(cost)),
+        cached=cached,
+    )
+    return call, _error(response.get("error"), choices)
+
+
+def _sampling(request: dict[str, Any]) -> Sampling:
+    others = {key: request[key] for key in request.keys() - _ASKED}
+    longest = request.get("max_completion_tokens", request.get("max_tokens"))
+    return read_sampling({**request, "max_tokens": longest}, others)
+
+
+def _choice(value: object, prompt_ids: object, rest: Rest, path: str) -> tuple[int, Choice]:
+    if not isinstance(value, dict):
+        raise BadRecord(f"is {name_of(value)}, not a choice", field=path)
+    message = _answer(value, rest, path)
+    tokens = _tokens(value, prompt_ids)
+    if tokens is None and prompt_ids is not None:
+        rest.put("response.prompt_token_ids", prompt_ids)
+        rest.put(f"{path}.token_ids", value.get("token_ids"))
+    for key in value.keys() - _CHOICE:
+        if not (key == "logprobs" and tokens and tokens.logprobs):
+            rest.put(f"{path}.{key}", value[key])
+    finish = value.get("finish_reason")
+    index = value.get("index")
+    choice = Choice(
+        message=message,
+        finish_reason=finish if isinstance(finish, str) and finish else None,
+        tokens=tokens,
+    )
+    return (index if isinstance(index, int) else 0), choice
+
+
+def _answer(choice: dict[str, Any], rest: Rest, path: str) -> Message:
+    """The choice's message; a stream may never have said its role, a legacy answer is text."""
+    message = choice.get("message")
+    if message is None and isinstance(choice.get("text"), str):
+        return Message(role="assistant", parts=(rest.text(choice["text"]),))
+    if isinstance(message, dict) and message.get("role") is None:
+        message = {**message, "role": "assistant"}
+    return read_message(message, rest, f"{path}.message")
+
+
+def _tokens(choice: dict[str, Any], prompt_ids: object) -> Tokens | None:
+    """Token ids as vLLM returns them; None where either side is missing or not integers."""
+    ids = choice.get("token_ids")
+    if not ids or not prompt_ids:
+        return None
+    logprobs = None
+    content = choice.get("logprobs")
+    content = content.get("content") if isinstance(content, dict) else None
+    if isinstance(content, list) and len(content) == len(ids):
+        logprobs = [item.get("logprob") for item in content if isinstance(item, dict)]
+    try:
+        return msgspec.convert(
+            {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}, Tokens
+        )
+    except msgspec.ValidationError:
+        return None
+
+
+def _response(value: object) -> dict[str, Any]:
+    if value is None:
+        return {"error": "no response was recorded"}
+    if isinstance(value, str):
+        chunks = read_events(value)
+        if chunks:
+            return merge_chunks(chunks)
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            raise BadRecord("is text, neither JSON nor a stream", field="response") from None
+    if isinstance(value, list):
+        value = merge_chunks([chunk for chunk in value if isinstance(chunk, dict)])
+    if not isinstance(value, dict):
+        raise BadRecord(f"is {name_of(value)}, not an object", field="response")
+    if value.get("object") == "chat.completion.chunk":
+        raise BadRecord(
+            "is one chunk of a stream by itself: put a stream's chunks into one row, as a list",
+            field="response",
+        )
+    return value
+
+
+def _error(error: object, choices: tuple[Choice, ...]) -> str | None:
+    if isinstance(error, dict):
+        said = error.get("message") or error.get("code") or error
+        return said if isinstance(said, str) else msgspec.json.encode(said).decode()
+    if error:
+        return str(error)
+    return None if choices else "the response holds no choice"
+
+
+def _identity(row: dict[str, Any], response: dict[str, Any]) -> str:
+    said = _name(row.get("trace_id")) or _name(response.get("id"))
+    return said or digest(row.get("request"), row.get("response"))
+
+
+def _name(value: object) -> str | None:
+    """An id as text; None where there is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value) or None
+
+
+def _is_response(value: dict[str, Any]) -> bool:
+    return str(value.get("object", "")).startswith("chat.completion") and isinstance(
+        value.get("choices"), list
+    )
+
+
+def _of_another_api(response: object) -> bool:
+    """Anthropic's request looks like OpenAI's; its response does not."""
+    if isinstance(response, str):
+        return "message_start" in response[:2000]
+    if not isinstance(response, dict):
+        return False
+    kind = response.get("type")
+    return kind in ("message", "error") or response.get("object") == "response"

@@ -1,0 +1,214 @@
+"""`flywheel import`: files of other systems' traces into the store, each row once.
+
+A path enters; the store holds its traces and a report leaves. Rows are read in chunks: a chunk is
+one raw object, one inbox segment named by its content, and one receipt, so that what is known is
+not read again. `Trace.raw` is `DIGEST#OFFSET+LENGTH`: a slice of the chunk in the raw store (see
+`raw_row`). Invariant: bad input never raises; it is quarantined with its place and reason.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from flywheel.errors import BadRecord, UsageError
+from flywheel.home import Home
+from flywheel.ids import digest, digest_bytes
+from flywheel.progress import report
+from flywheel.records import Record
+from storage import receipts
+from storage.chunk import ChunkRead, read_chunk
+from storage.committer import commit
+from storage.envelope import encode
+from storage.files_in import blocks, files_under
+from storage.formats import FORMATS
+from storage.inbox import Inbox
+from storage.quarantine import quarantine
+from storage.raw import RawStore
+from storage.receipts import Receipt, Reject
+from storage.rows_in import Row, chunks, rows
+
+READER = 1
+"""Raised when formats read rows otherwise than before, so that known chunks are read again."""
+MOST_REJECTS = 1000
+"""Rejects that a report names; all are counted, and all are in the quarantine."""
+
+
+class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
+    files: int
+    """Files looked at."""
+    traces: int
+    """New to the store."""
+    spans: int
+    """New to the store."""
+    duplicates: int
+    """Spans read that the store, or this import, had already."""
+    quarantined: int
+    """Rows, parts of rows and files that could not be understood."""
+    unmapped_fields: dict[str, int]
+    """Values that no record field holds, by dotted path; they stand among the attributes."""
+    formats: dict[str, int]
+    """Rows understood, by format."""
+    rejects: tuple[Reject, ...] = ()
+    """The first MOST_REJECTS of the quarantined."""
+    readable: int = 0
+    """Rows understood, known ones included. 0 = nothing was readable."""
+
+
+@dataclass
+class _Tally:
+    files: int = 0
+    spans: int = 0
+    quarantined: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    unmapped: Counter[str] = field(default_factory=Counter)
+    rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, path: str, first: int, receipt: Receipt) -> None:
+        self.spans += receipt.spans
+        self.formats.update(receipt.formats)
+        self.unmapped.update(receipt.unmapped)
+        self.quarantined += len(receipt.rejects)
+        for reject in receipt.rejects[: max(0, MOST_REJECTS - len(self.rejects))]:
+            named = msgspec.structs.replace(reject, path=path, line=first + reject.line)
+            self.rejects.append(named)
+
+
+def import_path(
+    home: Home,
+    path: Path | str,
+    *,
+    project: str,
+    format: str = "auto",
+    max_line: int = 64 * 2**20,
+) -> ImportReport:
+    """Imports a file, or every file of a folder.
+
+    Args:
+        format: a key of FORMATS; "auto" tells by each row.
+        max_line: bytes that one row may have.
+
+    Raises:
+        UsageError: no such format.
+        Busy: the store is held by another process for too long; run it again, nothing is lost.
+        Full: no space left; run it again, what was appended stays.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise UsageError(f"no format {format!r}: auto, {', '.join(FORMATS)} are there")
+    before = receipts.stored(home, project)
+    importing = _Import(home, project, format, receipts.committed_segments(home))
+    tally = importing.tally
+    found = list(files_under(Path(path)))
+    total, done = sum(file.size for file in found), 0
+    for file in found:
+        report("import", done, total, str(file.path))
+        tally.files += 1
+        if file.problem is not None:
+            row = Row(1, b"", file.problem)
+            importing.chunk(str(file.path), [row])
+        else:
+            for chunk in chunks(rows(blocks(file.path), max_line)):
+                importing.chunk(str(file.path), chunk)
+        done += file.size
+    report("import", total, total, "committing")
+    commit(home)
+    after = receipts.stored(home, project)
+    spans = max(0, after.spans - before.spans)
+    return ImportReport(
+        files=tally.files,
+        traces=max(0, after.traces - before.traces),
+        spans=spans,
+        duplicates=max(0, tally.spans - spans),
+        quarantined=tally.quarantined,
+        unmapped_fields=dict(sorted(tally.unmapped.items())),
+        formats=dict(sorted(tally.formats.items())),
+        rejects=tuple(tally.rejects),
+        readable=sum(tally.formats.values()),
+    )
+
+
+def raw_row(home: Home, key: str) -> bytes:
+    """The bytes that a trace came from, by its `raw`."""
+    chunk, _, place = key.partition("#")
+    data = RawStore(home).get(chunk)
+    if not place:
+        return data
+    offset, _, length = place.partition("+")
+    return data[int(offset) : int(offset) + int(length)]
+
+
+class _Import:
+    """One import under way."""
+
+    def __init__(self, home: Home, project: str, format: str, known: frozenset[str]) -> None:
+        self.home, self.project, self.format, self.known = home, project, format, known
+        self.inbox, self.store = Inbox(home), RawStore(home)
+        self.tally = _Tally()
+
+    def chunk(self, path: str, chunk: list[Row]) -> None:
+        """Reads one chunk, unless its receipt says what it gave."""
+        data = b"\n".join([row.data for row in chunk])
+        problems = [(at, row.problem) for at, row in enumerate(chunk) if row.problem]
+        key = digest_bytes(data)
+        lengths = len(chunk)
+        segment = "import-" + digest(self.project, self.format, READER, key, lengths, problems)
+        receipt = receipts.load(self.home, segment) if segment in self.known else None
+        if receipt is None:
+            receipt = self._read(segment, data, chunk, key)
+        self.tally.add(path, chunk[0].number, receipt)
+
+    def _read(self, segment: str, data: bytes, chunk: list[Row], key: str) -> Receipt:
+        read = read_chunk(chunk, key, self.project, self.format, self.store.put)
+        if read.records:
+            self.store.put(data)
+            try:
+                self.inbox.append(read.records, name=segment)
+            except BadRecord:
+                _drop_unstorable(read)
+                self.inbox.append(read.records, name=segment)
+        kept = self._quarantine(segment, read) if read.rejects else None
+        receipt = Receipt(
+            traces=read.traces,
+            spans=read.spans,
+            feedback=read.feedback,
+            formats=dict(read.formats),
+            unmapped=dict(read.unmapped),
+            rejects=tuple(
+                Reject(path="", line=line, field=error.field, reason=error.reason, kept=kept)
+                for line, error, _ in read.rejects
+            ),
+        )
+        if read.records:
+            receipts.save(self.home, segment, receipt)
+        return receipt
+
+    def _quarantine(self, segment: str, read: ChunkRead) -> str:
+        """All rejects of one chunk as JSON lines, their bytes as text where they are text."""
+        lines = []
+        for line, error, data in read.rejects:
+            entry: dict[str, object] = {
+                "row": line + 1,
+                "field": error.field,
+                "reason": error.reason,
+            }
+            try:
+                entry["data"] = data.decode()
+            except UnicodeDecodeError:
+                entry["base64"] = data
+            lines.append(msgspec.json.encode(entry))
+        reason = f"{len(lines)} rows of an import; each line says its own reason"
+        name = f"{segment}.jsonl"
+        return self.home.relative(quarantine(self.home, name, b"\n".join([*lines, b""]), reason))
+
+
+def _drop_unstorable(read: ChunkRead) -> None:
+    """Moves records that have no stored form to the rejects."""
+    stored = []
+    for record in read.records:
+        try:
+            encode(record)
+            stored.append(record)
+        except BadRecord as error:
+            read.rejects.append((0, BadRecord(error.reason), msgspec.json.encode(repr(record))))
+    read.records[:] = stored
