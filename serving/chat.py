@@ -1,0 +1,151 @@
+"""A chat completion request: what we must know of it, and everything else as the client wrote it.
+
+Values pass to the engine byte for byte; only `model`, what asks for token ids, log-probabilities
+and usage, and the bound on the answer's length are set by us.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from flywheel.records import Sampling
+from serving.limits import Limits, decode, identifier
+from serving.refusal import invalid
+
+_TRUE = Raw(b"true")
+_SEEN = {
+    "model", "messages", "stream", "stream_options", "tools", "temperature", "top_p", "top_k",
+    "max_tokens", "max_completion_tokens", "seed", "stop", "logprobs", "top_logprobs",
+    "return_token_ids", "user", "metadata",
+}  # fmt: skip
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class ChatRequest(Struct, frozen=True):
+    """The fields that the gateway reads, of the types that OpenAI gives them."""
+
+    model: str
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    n: Positive | None = None
+    tools: list[dict[str, Any]] | None = None
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31)] | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    return_token_ids: bool | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+_typed = msgspec.json.Decoder(ChatRequest)
+_fields = msgspec.json.Decoder(dict[str, Raw])
+
+
+class Chat:
+    """One request, checked."""
+
+    def __init__(self, body: bytes, limits: Limits) -> None:
+        """
+        Raises:
+            ApiError: 400: `body` is no chat request or asks for more than the limits allow.
+        """
+        self.request = decode(body, _typed, limits.depth)
+        self.fields = _fields.decode(body)
+        self.limits = limits
+        self._check()
+
+    def _check(self) -> None:
+        request, limits = self.request, self.limits
+        if request.n is not None and request.n > limits.max_choices:
+            raise invalid(f"n is {request.n}; this server allows {limits.max_choices}", "n")
+        for name in ("max_tokens", "max_completion_tokens"):
+            asked = getattr(request, name)
+            if asked is not None and asked > limits.max_tokens:
+                raise invalid(f"{name} is {asked}; this server allows {limits.max_tokens}", name)
+        if request.top_logprobs and not request.logprobs:
+            raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.request.stream)
+
+    @property
+    def choices(self) -> int:
+        return self.request.n or 1
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.request.logprobs)
+
+    @property
+    def wants_ids(self) -> bool:
+        return bool(self.request.return_token_ids)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Of a stream: whether the client asked for the usage chunk."""
+        return bool((self.request.stream_options or {}).get("include_usage"))
+
+    def conversation(self, header: str | None) -> str | None:
+        """The caller's id of the conversation. None = none was given."""
+        if header is not None:
+            return identifier(header, "x-conversation-id", self.limits.identifier)
+        return self._metadata_id("conversation_id") or self._metadata_id("conversation")
+
+    def user(self) -> str | None:
+        if self.request.user is not None:
+            return identifier(self.request.user, "user", self.limits.identifier)
+        return self._metadata_id("user")
+
+    def _metadata_id(self, key: str) -> str | None:
+        value = (self.request.metadata or {}).get(key)
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        return identifier(value, f"metadata.{key}", self.limits.identifier)
+
+    def for_engine(self, model: str) -> bytes:
+        """The body that the engine gets."""
+        fields: dict[str, Any] = {
+            **self.fields,
+            "model": model,
+            "logprobs": _TRUE,
+            "return_token_ids": _TRUE,
+        }
+        request = self.request
+        if request.max_tokens is None and request.max_completion_tokens is None:
+            fields["max_tokens"] = self.limits.max_tokens
+        if request.stream:
+            fields["stream_options"] = {**(request.stream_options or {}), "include_usage": True}
+        return msgspec.json.encode(fields)
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        request = self.request
+        stop = request.stop
+        return Sampling(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            max_tokens=request.max_completion_tokens
+            or request.max_tokens
+            or self.limits.max_tokens,
+            seed=request.seed,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+            other=_others(self.fields),
+        )
+
+
+def _others(fields: Mapping[str, Raw]) -> dict[str, Any]:
+    return {key: msgspec.json.decode(raw) for key, raw in fields.items() if key not in _SEEN}

@@ -1,0 +1,219 @@
+"""The gateway: the OpenAI-compatible door in front of the engine, as an ASGI application.
+
+Enters: chat completions, feedback, questions about models and health. Leaves: the engine's answers,
+each recorded as a part of a trace. The routing file alone says which deployment answers.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from flywheel.home import Home
+from serving import wire
+from serving.completions import Completions
+from serving.feedback import Recent, feedback_of, read_feedback
+from serving.following import Following
+from serving.keys import Keys
+from serving.limits import Limits
+from serving.recording import NotRecorded, Recording
+from serving.refusal import ApiError
+from serving.state import EngineState
+from serving.upstream import Upstream
+
+_OPEN = frozenset(("/health", "/ready"))
+"""Paths that need no key and tell nothing that does."""
+
+
+class Gateway:
+    """The parts that requests share. `application` is what a server runs."""
+
+    def __init__(
+        self,
+        home: Home,
+        projects: frozenset[str],
+        engine_url: str,
+        *,
+        limits: Limits,
+        keys: Keys,
+        engine: EngineState,
+    ) -> None:
+        self.projects, self.limits, self.keys, self.engine = projects, limits, keys, engine
+        self.following = Following(home, projects)
+        self.upstream = Upstream(engine_url, limits)
+        self.recording = Recording(home, limits)
+        self.completions = Completions(
+            limits, self.following, self.upstream, self.recording, engine
+        )
+        self.recent = Recent()
+
+    @property
+    def application(self) -> ASGIApp:
+        routes = [
+            Route("/v1/chat/completions", self.completions, methods=["POST"]),
+            Route("/v1/feedback", Endpoint(self.take_feedback), methods=["POST"]),
+            Route("/v1/models", Endpoint(self.models), methods=["GET"]),
+            Route("/v1/models/{name:path}", Endpoint(self.model), methods=["GET"]),
+            Route("/health", Endpoint(self.health), methods=["GET"]),
+            Route("/ready", Endpoint(self.ready), methods=["GET"]),
+        ]
+        starlette = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: _no_route, Exception: _fault},
+        )
+        return Door(starlette, self)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        await self.upstream.open()
+        try:
+            yield
+        finally:
+            await self.upstream.close()
+            self.recording.close()
+
+    async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        headers: dict[bytes, bytes] = scope["flywheel.headers"]
+        body = await wire.read_body(headers, receive, self.limits)
+        said, listed = read_feedback(body, self.limits)
+        header = headers.get(b"idempotency-key", b"").decode("latin-1") or None
+        checked = [
+            feedback_of(one, self.projects, self.limits, f"[{place}]: " if listed else "")
+            for place, one in enumerate(said)
+        ]
+        await self.recording.ready()
+        results = []
+        for place, (one, feedback) in enumerate(zip(said, checked, strict=True)):
+            key = one.idempotency_key or (header and (f"{header}/{place}" if listed else header))
+            kept, repeated = self.recent.settle(feedback, key)
+            if not repeated:
+                try:
+                    self.recording.keep(kept)
+                except NotRecorded as error:
+                    raise self.recording.refusal() from error
+                self.recent.keep(kept, key)
+            self.recording.counts["feedback_repeated" if repeated else "feedback"] += 1
+            results.append({"id": kept.id, "repeated": repeated})
+        return 202, ({"feedback": results} if listed else results[0])
+
+    async def models(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        names = self.following.names()
+        return 200, {"object": "list", "data": [_model(name) for name in sorted(names)]}
+
+    async def model(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        name = scope["path_params"]["name"]
+        self.following.resolve(name)
+        return 200, _model(name)
+
+    async def health(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        routes = self.following.routes()
+        ready = self._why_not_ready() is None
+        return 200, {
+            "status": "ok" if ready else "degraded",
+            "version": _version(),
+            "engine": {
+                "state": self.engine.phase,
+                "restarts": self.engine.restarts,
+                "reason": self.engine.reason,
+            },
+            "deployments": {route.project: route.champion.name for route in routes},
+            "routing": {
+                "version": self.following.routing.version,
+                "problem": self.following.problem,
+            },
+            "recording": {"problem": self.recording.problem},
+            "running": self.completions.running,
+            "counts": dict(self.recording.counts),
+        }
+
+    async def ready(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        reason = self._why_not_ready()
+        if reason is not None:
+            raise ApiError(503, reason, code="not_ready", retry_after=2)
+        return 200, {"status": "ready"}
+
+    def _why_not_ready(self) -> str | None:
+        if not self.engine.answers:
+            return self.engine.refusal().message
+        if self.recording.problem and self.limits.unrecorded == "refuse":
+            return self.recording.problem
+        served = {route.project for route in self.following.routes()}
+        missing = self.projects - served
+        return f"no deployment yet for {sorted(missing)}" if missing else None
+
+
+class Door:
+    """Comes before every endpoint: the headers' size, the key, the request's id."""
+
+    def __init__(self, inner: ASGIApp, gateway: Gateway) -> None:
+        self._inner, self._gateway = inner, gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        request_id = wire.request_id_of(dict(scope["headers"]))
+        try:
+            headers = wire.headers_of(scope, self._gateway.limits)
+            if scope["path"] not in _OPEN:
+                self._gateway.keys.admit(headers)
+        except ApiError as error:
+            self._gateway.recording.counts[f"refused_{error.status}"] += 1
+            await wire.refuse(send, error, [(b"x-request-id", request_id.encode())])
+            return
+        scope["flywheel.headers"], scope["flywheel.request_id"] = headers, request_id
+        await self._inner(scope, receive, send)
+
+
+class Endpoint:
+    """A function from a request to a status and JSON, as ASGI; its refusals in OpenAI's shape."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = [(b"x-request-id", scope["flywheel.request_id"].encode())]
+        try:
+            status, content = await self._answer(scope, receive)
+        except wire.HungUp:
+            return
+        except ApiError as error:
+            await wire.refuse(send, error, named)
+            return
+        await wire.answer_json(send, content, named, status)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "flywheel"}
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _as_response(ApiError(error.status_code, f"{request.url.path}: {error.detail}"))
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Starlette logs the traceback; the client learns that it was not its fault, and no more."""
+    return _as_response(ApiError(500, "a fault in the gateway; its log says more"))
+
+
+def _as_response(error: ApiError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error.headers()}
+    return Response(error.body(), error.status, headers)
+
+
+def _version() -> str:
+    try:
+        return version("flywheel")
+    except PackageNotFoundError:
+        return "unknown"

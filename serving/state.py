@@ -1,0 +1,29 @@
+"""What the gateway knows of its engine: told by the server that keeps it, read by each request."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.refusal import ApiError
+
+Phase = Literal["starting", "ready", "restarting", "stopping", "failed"]
+
+
+@dataclass
+class EngineState:
+    phase: Phase = "starting"
+    restarts: int = 0
+    reason: str | None = None
+    """Why it is not ready, where more is known than the phase says."""
+
+    @property
+    def answers(self) -> bool:
+        return self.phase == "ready"
+
+    def refusal(self) -> ApiError:
+        because = f": {self.reason}" if self.reason else ""
+        return ApiError(
+            503,
+            f"the engine is {self.phase}{because}",
+            code="engine_away",
+            retry_after=30 if self.phase == "failed" else 2,
+        )

@@ -1,0 +1,108 @@
+"""A gateway that listens, in a thread of the test, in front of a scripted upstream."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from flywheel.home import Home
+from flywheel.records import Feedback, Trace
+from serving import routing
+from serving.gateway import Gateway
+from serving.keys import Keys
+from serving.limits import Limits
+from serving.state import EngineState
+from storage import envelope, journal
+
+
+@dataclass
+class Running:
+    home: Home
+    url: str
+    gateway: Gateway
+
+    def traces(self) -> list[Trace]:
+        return [record for record in journalled(self.home) if isinstance(record, Trace)]
+
+    def feedback(self) -> list[Feedback]:
+        return [record for record in journalled(self.home) if isinstance(record, Feedback)]
+
+
+def journalled(home: Home) -> list[Any]:
+    tails = [journal.read(path, 0, last=True) for path in journal.files(home)]
+    assert not any(tail.torn for tail in tails)
+    return [envelope.decode(line)[1] for tail in tails for _, line in tail.lines]
+
+
+def route(home: Home, *, champion: int = 0, project: str = "support") -> None:
+    """Puts `<project>-v<champion>` into the routing file."""
+    deployment = routing.base_deployment(project, "base")
+    if champion:
+        deployment = routing.Deployment(
+            name=f"{project}-v{champion}",
+            project=project,
+            version=champion,
+            base_model="base",
+            adapter=f"runs/{champion}/adapter",
+        )
+    now = routing.read(home)
+    before = now.projects.get(project)
+    projects = {
+        **now.projects,
+        project: routing.ProjectRoute(
+            project=project,
+            base_model="base",
+            champion=deployment,
+            previous=before.champion if before else None,
+        ),
+    }
+    routing.replace(home, routing.Routing(version=now.version, projects=projects))
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path,
+    engine_url: str,
+    *,
+    limits: Limits | None = None,
+    keys: Keys | None = None,
+    engine: EngineState | None = None,
+    projects: frozenset[str] = frozenset({"support"}),
+) -> Iterator[Running]:
+    home = Home(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not home.routing.exists():
+        route(home)
+    gateway = Gateway(
+        home,
+        projects,
+        engine_url,
+        limits=limits or Limits(),
+        keys=keys or Keys(()),
+        engine=engine or EngineState("ready"),
+    )
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        gateway.application, log_level="warning", access_log=False, timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+    thread.start()
+    try:
+        yield Running(home, f"http://127.0.0.1:{listening.getsockname()[1]}", gateway)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+def body(text: str = "where is my order?", **more: Any) -> bytes:
+    messages = [{"role": "user", "content": text}]
+    return json.dumps({"model": "support", "messages": messages, **more}).encode()

@@ -1,0 +1,198 @@
+"""An OpenAI-shaped engine whose answers a test writes: the far edge of the network, not our engine.
+
+It answers at the speed and with the faults that the request's last message asks for, as words:
+`cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
+`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed).
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+WORDS = ["It ", "is ", "shipped", "."]
+IDS = [11, 12, 13, 14, 2]
+PROMPT = [1, 5, 6, 7]
+
+
+class Upstream:
+    """Runs in a thread of the test; `requests` are the bodies it got."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.raw: list[bytes] = []
+        self.hung_up = 0
+        self.url = ""
+        self.delay = 0.0
+        self.release = threading.Event()
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body = json.loads(raw)
+        self.requests.append(body)
+        self.raw.append(raw)
+        content = body["messages"][-1].get("content")
+        script = content if isinstance(content, str) else ""
+        await asyncio.sleep(self.delay)
+        try:
+            if script == "error":
+                return web.json_response({"error": {"message": "boom"}}, status=500)
+            if script == "bad":
+                error = {"message": "too long", "type": "BadRequestError", "param": "messages"}
+                return web.json_response({"error": error}, status=400)
+            if script == "half":
+                return web.Response(
+                    body=b'{"id": "x", "choices": [', content_type="application/json"
+                )
+            if script == "hang":
+                await asyncio.sleep(60)
+            if body.get("stream"):
+                return await self.stream(request, body, script)
+            return web.json_response(answer(body, script))
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.hung_up += 1
+            raise
+
+    async def stream(self, request: web.Request, body: dict[str, Any], script: str) -> Any:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for number, event in enumerate(events(body, script)):
+            if script == "cut" and number == 3:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+            if script == "late error" and number == 3:
+                error = {"error": {"message": "out of memory", "type": "server"}}
+                await response.write(b"data: " + json.dumps(error).encode() + b"\n\n")
+                break
+            if script == "slow":
+                await asyncio.sleep(0.05)
+            if script == "hold" and number == 2:
+                while not self.release.is_set():
+                    await asyncio.sleep(0.01)
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        if script != "late error":
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def logprobs(ids: list[int]) -> dict[str, Any]:
+    return {
+        "content": [
+            {"token": str(token), "logprob": -0.25, "bytes": None, "top_logprobs": []}
+            for token in ids
+        ]
+    }
+
+
+def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(WORDS)}
+    if script == "surrogate":
+        message["content"] = "half \ud83d"
+    count = body.get("n") or 1
+    usage = {"prompt_tokens": 4, "completion_tokens": 5 * count, "total_tokens": 9}
+    if script == "zeros":
+        usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    if script == "short ids":
+        usage["completion_tokens"] = 9
+    whole = {
+        "id": "engine-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [
+            {
+                "index": index,
+                "message": message,
+                "finish_reason": "stop",
+                "logprobs": logprobs(IDS) if body.get("logprobs") else None,
+                "token_ids": IDS if body.get("return_token_ids") else None,
+                "stop_reason": None,
+            }
+            for index in range(count)
+        ],
+        "usage": None if script == "nousage" else usage,
+        "prompt_token_ids": PROMPT if body.get("return_token_ids") else None,
+        "kept_field": {"as": ["it", "is", 1.50]},
+    }
+    return whole
+
+
+def events(body: dict[str, Any], script: str) -> Iterator[dict[str, Any]]:
+    base = {
+        "id": "engine-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": body["model"],
+    }
+
+    def event(index: int, delta: dict[str, Any], ids: list[int], finish: str | None = None) -> Any:
+        choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish}
+        choice["logprobs"] = logprobs(ids) if body.get("logprobs") and ids else None
+        choice["token_ids"] = ids if body.get("return_token_ids") else None
+        return {**base, "choices": [choice], "usage": None}
+
+    first = True
+    for index in range(body.get("n") or 1):
+        opening = event(index, {"role": "assistant", "content": ""}, [])
+        if first and body.get("return_token_ids"):
+            opening["prompt_token_ids"] = PROMPT
+        first = False
+        yield opening
+        if script == "calls":
+            yield from (event(index, {"tool_calls": [part]}, [11]) for part in CALLS)
+            yield event(index, {}, [2], "tool_calls")
+            continue
+        for word, token in zip(WORDS, IDS, strict=False):
+            yield event(index, {"content": word}, [token])
+        yield event(index, {}, [2], "stop")
+    if (body.get("stream_options") or {}).get("include_usage") and script != "nousage":
+        count = 5 * (body.get("n") or 1)
+        yield {**base, "choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count}}
+
+
+CALLS: list[dict[str, Any]] = [
+    {"index": 0, "id": "call_a", "type": "function", "function": {"name": "find", "arguments": ""}},
+    {"index": 1, "id": "call_b", "type": "function", "function": {"name": "send", "arguments": ""}},
+    {"index": 0, "function": {"arguments": '{"order":'}},
+    {"index": 1, "function": {"arguments": '{"to":'}},
+    {"index": 0, "function": {"arguments": " 1}"}},
+    {"index": 1, "function": {"arguments": ' "x"}'}},
+]
+
+
+@contextlib.contextmanager
+def upstream() -> Iterator[Upstream]:
+    scripted = Upstream()
+    loop = asyncio.new_event_loop()
+    app = web.Application(client_max_size=64 * 2**20)
+    app.router.add_post("/v1/chat/completions", scripted.chat)
+    app.router.add_get("/health", _healthy)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+
+    async def start() -> None:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        scripted.url = f"http://127.0.0.1:{port}"
+
+    loop.run_until_complete(start())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield scripted
+    finally:
+        scripted.release.set()
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _healthy(_: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
