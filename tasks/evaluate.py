@@ -126,6 +126,8 @@ def learning_gate(
         overall=msgspec.to_builtins(evaluation.overall),
         slices=[msgspec.to_builtins(one) for one in evaluation.slices],
         challenger=challenger,
+        champion_interval=interval(sides[0], project.gate.confidence),
+        candidate_interval=interval(sides[1], project.gate.confidence),
         champion_tokens=evaluation.champion_tokens,
         candidate_tokens=evaluation.candidate_tokens,
     )
@@ -162,6 +164,14 @@ def rewards(answered: Answers) -> dict[str, list[float | None]]:
     for trace, value in answered:
         found.setdefault(trace.problem_id or "", []).append(value)
     return found
+
+
+def interval(answered: Answers, confidence: float) -> tuple[float | None, float | None]:
+    """Of one side's mean reward over the problems."""
+    from environments.statistics import mean_interval
+
+    found = mean_interval((mean(values) for values in rewards(answered).values()), confidence)
+    return found.low, found.high
 
 
 def mean(values: Iterable[float | None]) -> float | None:

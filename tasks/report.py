@@ -13,7 +13,8 @@ from tasks.turns import Turn, close_turn, project_of, run_folder
 def turn_report(turn: Turn) -> dict[str, Any]:
     """What a turn did, from the notes its steps left; what did not happen is None."""
     said = {name: noted(turn, name) for name in STEPS}
-    overall = (said["evaluation"] or {}).get("overall") or {}
+    evaluation = said["evaluation"] or {}
+    overall = evaluation.get("overall") or {}
     refusing = next((one for one in said.values() if one and one.get("passed") is False), None)
     promotion = said["promotion"] or {}
     training, dataset = said["training"] or {}, said["dataset"] or {}
@@ -32,6 +33,15 @@ def turn_report(turn: Turn) -> dict[str, Any]:
         "evaluation": {
             name: overall.get(name)
             for name in ("champion", "candidate", "difference", "low", "high", "problems")
+        }
+        | {
+            name: evaluation.get(name)
+            for name in (
+                "champion_interval",
+                "candidate_interval",
+                "champion_tokens",
+                "candidate_tokens",
+            )
         },
         "decision": "promoted" if promotion.get("passed") else "refused",
         "reason": (refusing or promotion).get("reason"),

@@ -39,13 +39,9 @@ def show(found: dict[str, Any], home: str) -> None:
     table.add_row("before", *held(first, "champion"), *seen(fresh), "")
     for number, turn in enumerate(found["turns"]):
         side = "candidate" if turn["decision"] == "promoted" else "champion"
-        told = f"turn {number + 1}"
-        table.add_row(
-            told,
-            *held(turn["evaluation"], side),
-            *seen(found["fresh"][number + 1]),
-            turn["decision"],
-        )
+        after = seen(found["fresh"][number + 1])
+        told = held(turn["evaluation"], side)
+        table.add_row(f"turn {number + 1}", *told, *after, turn["decision"])
     console.print(table)
     for number, turn in enumerate(found["turns"]):
         console.print(f"turn {number + 1}: {turn['decision']}: {turn['reason']}")
