@@ -10,7 +10,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from flywheel.errors import BadRecord
 
@@ -60,9 +60,9 @@ def blocks(path: Path) -> Iterator[bytes]:
             head = file.read(16)
             file.seek(0)
             if head.startswith(b"\x1f\x8b"):
-                yield from _bounded(_gunzip(_pieces(file, _READ)), file, path)
+                yield from _bounded(_gunzip(_pieces(file, _READ)), path)
             elif head.startswith(b"\x28\xb5\x2f\xfd"):
-                yield from _bounded(_unzstd(_pieces(file, _ZSTD_READ)), file, path)
+                yield from _bounded(_unzstd(_pieces(file, _ZSTD_READ)), path)
             else:
                 for magic, what in _BINARY.items():
                     if head.startswith(magic):
@@ -97,8 +97,8 @@ def _walk(path: Path, seen: set[tuple[int, int]], *, top: bool = False) -> Itera
         yield Found(path, "is an empty folder", 0)
 
 
-def _pieces(file: "os.PathLike[str] | object", size: int) -> Iterator[bytes]:
-    while piece := file.read(size):  # type: ignore[attr-defined]
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while piece := file.read(size):
         yield piece
 
 
@@ -144,7 +144,7 @@ def _unzstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise BadRecord("is cut off: the zstd stream ends before its end mark")
 
 
-def _bounded(plain: Iterator[bytes], file: object, path: Path) -> Iterator[bytes]:
+def _bounded(plain: Iterator[bytes], path: Path) -> Iterator[bytes]:
     """Stops where the file expands as no log does."""
     size = max(path.stat().st_size, 1)
     total = 0

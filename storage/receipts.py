@@ -51,7 +51,8 @@ class Stored(NamedTuple):
 
 def committed_segments(home: Home) -> frozenset[str]:
     """Names of import segments that wait or were committed."""
-    waiting = {name for path in Inbox(home).pending() if (name := name_of(path)).startswith("import-")}
+    named = (name_of(path) for path in Inbox(home).pending())
+    waiting = {name for name in named if name.startswith("import-")}
     with reading(home) as database:
         if database is None:
             return frozenset(waiting)
@@ -63,11 +64,14 @@ def committed_segments(home: Home) -> frozenset[str]:
 
 def stored(home: Home, project: str) -> Stored:
     with reading(home) as database:
-        row = database and database.execute(
-            "SELECT count(*), coalesce(sum(spans), 0) FROM traces "
-            "WHERE project = ? AND origin = 'import'",
-            [project],
-        ).fetchone()
+        row = (
+            database
+            and database.execute(
+                "SELECT count(*), coalesce(sum(spans), 0) FROM traces "
+                "WHERE project = ? AND origin = 'import'",
+                [project],
+            ).fetchone()
+        )
     return Stored(int(row[0]), int(row[1])) if row else Stored(0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Trace formats: one file each, and its line in FORMATS. The first that recognises a row reads it."""
+"""Trace formats: one file each, and its line in FORMATS. The first that knows a row reads it."""
 
 from storage.formats import chat_rows, langfuse, openai_chat, otlp, sharegpt
 from storage.formats.parsed import Format

@@ -6,12 +6,11 @@ places of their <image> marks. Anything else of a row (loss weights, ids) stays 
 
 from typing import Any
 
-import msgspec
-
 from flywheel.errors import BadRecord
 from flywheel.records import Feedback, Image, Message, Part, Text
 
 from .messages import name_of, read_messages, read_tools
+from .nested import nested
 from .parsed import Context, Parsed, Rest
 from .turns import conversation_trace
 
@@ -56,10 +55,9 @@ def row_tools(value: object, rest: Rest) -> tuple[dict[str, Any], ...] | None:
     if isinstance(value, str):
         if not value.strip():
             return ()
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise BadRecord("is text that is not JSON", field="tools") from None
+        value = nested(value)
+        if isinstance(value, str):
+            raise BadRecord("is text that is not JSON", field="tools")
     return None if value is None else read_tools(value, rest, "tools")
 
 

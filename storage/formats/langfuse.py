@@ -9,7 +9,15 @@ from typing import Any
 
 from flywheel.errors import BadRecord
 from flywheel.records import (
-    Feedback, ModelCall, Span, SpanKind, ToolCall, ToolResult, Trace, Usage, trace_id,
+    Feedback,
+    ModelCall,
+    Span,
+    SpanKind,
+    ToolCall,
+    ToolResult,
+    Trace,
+    Usage,
+    trace_id,
 )  # fmt: skip
 
 from .feedback import kind_of
@@ -203,7 +211,7 @@ def _usage(value: dict[str, Any], said: bool, rest: Rest) -> Usage:
     if not details:
         numbers["given"] = count(value.get("inputUsage")) or None
         numbers["output"] = count(value.get("outputUsage")) or None
-    usage = settle(**numbers, answered=said)
+    usage = settle(numbers, answered=said)
     for key in details.keys() - _USAGE_KEYS:
         if details[key]:
             rest.put(f"usageDetails.{key}", details[key])

@@ -7,12 +7,11 @@ SDK's forms, and plain text. Invariant: what is none of them is kept whole, as a
 
 from typing import Any
 
-import msgspec
-
 from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, Unknown, say
 
 from .messages import read_message, read_messages, read_tools
+from .nested import nested
 from .openai_chat import read_response
 from .parsed import Rest
 from .parts import read_parts
@@ -25,10 +24,7 @@ def decoded(value: Any) -> Any:
     for _ in range(3):
         if not isinstance(value, str) or value[:1] not in ("{", "[", '"'):
             return value
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return value
+        value = nested(value)
     return value
 
 
@@ -104,7 +100,7 @@ def _google(value: dict[str, Any], rest: Rest) -> tuple[tuple[Message, ...], _To
     told = config.get("system_instruction", value.get("system_instruction"))
     if isinstance(told, str):
         messages = (say("system", told), *messages)
-    tools = []
+    tools: list[dict[str, Any]] = []
     for group in config.get("tools", value.get("tools")) or ():
         declared = group.get("function_declarations") if isinstance(group, dict) else None
         tools.extend(item for item in declared or () if isinstance(item, dict))
@@ -173,7 +169,9 @@ def _choice(message: dict[str, Any], holder: dict[str, Any], rest: Rest) -> Choi
         message = {**message, "tool_calls": extra.get("tool_calls"), "additional_kwargs": None}
     finish = holder.get("finish_reason")
     said = read_message(message, rest, "output")
-    return Choice(message=said, finish_reason=finish if isinstance(finish, str) and finish else None)
+    return Choice(
+        message=said, finish_reason=finish if isinstance(finish, str) and finish else None
+    )
 
 
 def _candidate(value: Any, rest: Rest) -> Choice:

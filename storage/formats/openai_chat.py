@@ -13,13 +13,27 @@ import msgspec
 from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import (
-    Choice, Message, ModelCall, Sampling, Span, Tokens, Trace, Usage, trace_id,
+    Choice,
+    Message,
+    ModelCall,
+    Sampling,
+    Span,
+    Tokens,
+    Trace,
+    Usage,
+    trace_id,
 )  # fmt: skip
 
 from .feedback import read_feedback
 from .messages import (
-    answered, name_of, read_message, read_messages, read_sampling, read_tools,
+    answered,
+    name_of,
+    read_message,
+    read_messages,
+    read_sampling,
+    read_tools,
 )  # fmt: skip
+from .nested import nested
 from .openai_stream import merge_chunks, read_events
 from .parsed import Context, Parsed, Rest
 from .times import nanoseconds
@@ -122,7 +136,9 @@ def read_response(
     return tuple([choice for _, choice in choices]), usage
 
 
-def _call(row: dict[str, Any], response: dict[str, Any], rest: Rest) -> tuple[ModelCall, str | None]:
+def _call(
+    row: dict[str, Any], response: dict[str, Any], rest: Rest
+) -> tuple[ModelCall, str | None]:
     request = row.get("request")
     messages: tuple[Message, ...] = ()
     tools: tuple[dict[str, Any], ...] | None = None
@@ -184,8 +200,9 @@ def _choice(value: object, prompt_ids: object, rest: Rest, path: str) -> tuple[i
 def _answer(choice: dict[str, Any], rest: Rest, path: str) -> Message:
     """The choice's message; a stream may never have said its role, a legacy answer is text."""
     message = choice.get("message")
-    if message is None and isinstance(choice.get("text"), str):
-        return Message(role="assistant", parts=(rest.text(choice["text"]),))
+    if message is None:
+        said = choice.get("text")
+        return Message(role="assistant", parts=(rest.text(said),) if isinstance(said, str) else ())
     if isinstance(message, dict) and message.get("role") is None:
         message = {**message, "role": "assistant"}
     return read_message(message, rest, f"{path}.message")
@@ -216,10 +233,9 @@ def _response(value: object) -> dict[str, Any]:
         chunks = read_events(value)
         if chunks:
             return merge_chunks(chunks)
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise BadRecord("is text, neither JSON nor a stream", field="response") from None
+        value = nested(value)
+        if isinstance(value, str):
+            raise BadRecord("is text, neither JSON nor a stream", field="response")
     if isinstance(value, list):
         value = merge_chunks([chunk for chunk in value if isinstance(chunk, dict)])
     if not isinstance(value, dict):

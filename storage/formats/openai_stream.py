@@ -7,9 +7,9 @@ response without usage, and one that was cut gives a choice without a finish rea
 
 from typing import Any
 
-import msgspec
-
 from flywheel.errors import BadRecord
+
+from .nested import nested
 
 _JOINED = ("content", "refusal", "reasoning", "reasoning_content")
 
@@ -23,9 +23,8 @@ def read_events(text: str) -> list[dict[str, Any]]:
         data = line[5:].strip()
         if not data or data == "[DONE]":
             continue
-        try:
-            chunk = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        chunk = nested(data)
+        if isinstance(chunk, str):
             break  # cut inside a chunk: what came before stands
         if isinstance(chunk, dict):
             chunks.append(chunk)

@@ -140,7 +140,9 @@ def _span(value: object, scope: str, rest: Rest) -> tuple[str, Span, dict[str, s
         _put_event(event, rest)
     kept = content.events_left
     error = _failure(value.get("status"), events)
-    parents = [hex_id(value["parentSpanId"], 8, "parentSpanId")] if value.get("parentSpanId") else []
+    parents = (
+        [hex_id(value["parentSpanId"], 8, "parentSpanId")] if value.get("parentSpanId") else []
+    )
     parents += _links(value.get("links"), external, rest)
     rest.put_others(value, _SPAN, "span")
     own = {key.removeprefix("attributes."): item for key, item in rest.take().items()}

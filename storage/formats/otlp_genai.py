@@ -1,36 +1,33 @@
-"""What a span's attributes and events say of a model or tool call, in each GenAI convention.
+"""What a span's attributes and events say it was: a model call, a tool call, an agent's step.
 
-Read in this order, the first that holds messages wins: `gen_ai.input.messages` and its kin,
-indexed `gen_ai.prompt.N.*`, OpenInference's `llm.input_messages.N.*`, message events, bare
-`gen_ai.prompt`. What enters are decoded attributes; what leaves names the keys that it used.
-Invariant: messages that cannot be understood stay among the attributes, and the span stands.
+What enters are decoded attributes and events, of GenAI's conventions, OpenLLMetry's or
+OpenInference's; what leaves names the keys that a record field now holds. Invariant: an attribute
+whose name is not in `used` stays an attribute of the span.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from flywheel.errors import BadRecord
 from flywheel.records import (
-    Choice, Message, ModelCall, Sampling, SpanKind, ToolCall, ToolResult, Usage,
+    Choice,
+    ModelCall,
+    Sampling,
+    SpanKind,
+    ToolCall,
+    ToolResult,
+    Usage,
 )  # fmt: skip
 
-from .messages import answered, read_message, read_messages, read_sampling, read_tools
-from .otlp_indexed import dialogue
+from .messages import answered, read_sampling
+from .otlp_messages import Spoken, finish_reason, read_spoken
 from .parsed import Rest
-from .parts import arguments_text, read_parts
+from .parts import arguments_text
 from .usage import count, settle
 
 _MODEL = frozenset(("chat", "text_completion", "completion", "generate_content"))
 _AGENT = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "workflow", "agent"))
-_EVENT_ROLES = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-}
-_CONVERSATION = ("gen_ai.conversation.id", "session.id", "traceloop.association.properties.session_id",
+_CONVERSATION = ("gen_ai.conversation.id", "session.id",
+                 "traceloop.association.properties.session_id",
                  "langfuse.session.id")  # fmt: skip
 _USER = ("user.id", "enduser.id", "traceloop.association.properties.user_id", "langfuse.user.id")
 _ASKED = {
@@ -67,15 +64,6 @@ class SpanContent:
     events_left: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Spoken:
-    """The messages of one call as one convention has them."""
-
-    input: tuple[Message, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    tools: tuple[dict[str, Any], ...] | None = None
-
-
 def conversation_of(attributes: dict[str, Any]) -> dict[str, str]:
     facts = {}
     for name, keys in (("conversation", _CONVERSATION), ("user", _USER)):
@@ -92,15 +80,7 @@ def read_content(
     kind = _kind(attributes)
     if kind == "tool":
         return _tool(name, attributes, events, used)
-    spoken, left = Spoken(), events
-    for reader in (_structured, _indexed):
-        found = reader(attributes, rest, used)
-        spoken = _fill(spoken, found)
-    if not (spoken.input or spoken.choices):
-        found, left = _from_events(events, rest)
-        spoken = _fill(spoken, found)
-    if not (spoken.input or spoken.choices):
-        spoken = _fill(spoken, _bare(attributes, rest, used))
+    spoken, left = read_spoken(attributes, events, rest, used)
     if kind == "other" and (spoken.input or spoken.choices) and not _embedding(attributes):
         kind = "model"
     if kind != "model" and not (kind == "agent" and spoken.choices):
@@ -135,170 +115,6 @@ def _kind(attributes: dict[str, Any]) -> SpanKind:
     return "model" if asked and "gen_ai.response.id" in attributes else "other"
 
 
-def _fill(spoken: Spoken, found: Spoken | None) -> Spoken:
-    if found is None:
-        return spoken
-    tools = spoken.tools if spoken.tools is not None else found.tools
-    return Spoken(spoken.input or found.input, spoken.choices or found.choices, tools)
-
-
-def _decoded(value: Any) -> Any:
-    """JSON text as its value; other values as they are."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return value
-
-
-def _structured(attributes: dict[str, Any], rest: Rest, used: set[str]) -> Spoken | None:
-    """`gen_ai.input.messages`, `gen_ai.output.messages`, `gen_ai.system_instructions`, tools."""
-    spoken = Spoken()
-    key = "gen_ai.input.messages"
-    if key in attributes:
-        try:
-            spoken.input = read_messages(_decoded(attributes[key]), rest, key)
-            used.add(key)
-        except BadRecord:
-            pass  # stays an attribute
-    key = "gen_ai.system_instructions"
-    if attributes.get(key):
-        told = _decoded(attributes[key])
-        parts = tuple(read_parts(told, rest, key))
-        spoken.input = (Message(role="system", parts=parts), *spoken.input)
-        used.add(key)
-    key = "gen_ai.output.messages"
-    if key in attributes:
-        try:
-            spoken.choices = _choices(_decoded(attributes[key]), rest, key)
-            used.add(key)
-        except BadRecord:
-            pass  # stays an attribute
-    for key in ("gen_ai.tool.definitions", "gen_ai.request.tools"):
-        if key in attributes and spoken.tools is None:
-            try:
-                spoken.tools = read_tools(_decoded(attributes[key]), rest, key)
-                used.add(key)
-            except BadRecord:
-                pass  # stays an attribute
-    return spoken
-
-
-def _choices(values: object, rest: Rest, path: str) -> tuple[Choice, ...]:
-    messages = read_messages(values, rest, path)
-    assert isinstance(values, list)
-    return tuple(
-        Choice(message=message, finish_reason=_finish(value.get("finish_reason")))
-        for message, value in zip(messages, values, strict=True)
-    )
-
-
-def _indexed(attributes: dict[str, Any], rest: Rest, used: set[str]) -> Spoken | None:
-    found = dialogue(attributes)
-    if found is None:
-        return None
-    spoken = Spoken()
-    try:
-        spoken.input = read_messages(found.input, rest, "prompt")
-        spoken.choices = _choices(found.output, rest, "completion")
-        if found.tools:
-            spoken.tools = read_tools(found.tools, rest, "tools")
-    except BadRecord:
-        return None  # all of it stays among the attributes
-    used |= found.used
-    return spoken
-
-
-def _from_events(events: list[dict[str, Any]], rest: Rest) -> tuple[Spoken, list[dict[str, Any]]]:
-    """Message events; returns those that are something else."""
-    left: list[dict[str, Any]] = []
-    messages: list[Message] = []
-    choices: list[tuple[int, Choice]] = []
-    spoken = Spoken()
-    for event in events:
-        name, body = event["name"], _body(event)
-        try:
-            if name in _EVENT_ROLES:
-                said = {"role": _EVENT_ROLES[name], **body}
-                messages.append(read_message(said, rest, name))
-            elif name == "gen_ai.choice":
-                choices.append(_choice_event(body, rest))
-            elif name == "gen_ai.content.prompt":
-                found = _bare(event["attributes"], rest, set())
-                messages.extend(found.input)
-            elif name == "gen_ai.content.completion":
-                found = _bare(event["attributes"], rest, set())
-                choices.extend(enumerate(found.choices, len(choices)))
-            elif "gen_ai.input.messages" in event["attributes"]:
-                found = _structured(event["attributes"], rest, set()) or Spoken()
-                messages.extend(found.input)
-                choices.extend(enumerate(found.choices, len(choices)))
-                spoken.tools = found.tools
-            else:
-                left.append(event)
-        except BadRecord:
-            left.append(event)
-    choices.sort(key=lambda pair: pair[0])
-    spoken.input = tuple(messages)
-    spoken.choices = tuple(choice for _, choice in choices)
-    return spoken, left
-
-
-_NOT_SAID = frozenset(("gen_ai.system", "gen_ai.provider.name", "event.name",
-                       "gen_ai.message.index"))  # fmt: skip
-
-
-def _body(event: dict[str, Any]) -> dict[str, Any]:
-    body = event.get("body")
-    if isinstance(body, dict):
-        return body
-    said = {
-        key.removeprefix("gen_ai.event."): _decoded(value) if key != "content" else value
-        for key, value in event["attributes"].items()
-        if key not in _NOT_SAID
-    }
-    inner = said.pop("content", None) if "gen_ai.event.content" in event["attributes"] else None
-    if isinstance(inner, dict):
-        return inner
-    return said if inner is None else {**said, "content": inner}
-
-
-def _choice_event(body: dict[str, Any], rest: Rest) -> tuple[int, Choice]:
-    message = body.get("message", body)
-    if not isinstance(message, dict):
-        message = {"content": message}
-    said = {key: value for key, value in message.items() if key not in ("index", "finish_reason")}
-    index = count(body.get("index"))
-    choice = Choice(
-        message=read_message({"role": "assistant", **said}, rest, "gen_ai.choice"),
-        finish_reason=_finish(body.get("finish_reason")),
-    )
-    return (index or 0), choice
-
-
-def _bare(attributes: dict[str, Any], rest: Rest, used: set[str]) -> Spoken:
-    """`gen_ai.prompt` and `gen_ai.completion`: messages as JSON text, or plain text."""
-    spoken = Spoken()
-    for key, role in (("gen_ai.prompt", "user"), ("gen_ai.completion", "assistant")):
-        value = attributes.get(key)
-        if value is None:
-            continue
-        said = _decoded(value)
-        if isinstance(said, dict) and isinstance(said.get("messages"), list):
-            said = said["messages"]
-        messages = said if isinstance(said, list) else [{"role": role, "content": said}]
-        try:
-            if role == "user":
-                spoken.input = read_messages(messages, rest, key)
-            else:
-                spoken.choices = _choices(messages, rest, key)
-            used.add(key)
-        except BadRecord:
-            pass  # stays an attribute
-    return spoken
-
-
 def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCall:
     choices = spoken.choices
     reasons = attributes.get("gen_ai.response.finish_reasons")
@@ -311,7 +127,7 @@ def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCa
         choices = tuple(
             Choice(
                 message=choice.message,
-                finish_reason=_finish(reasons[at] if at < len(reasons) else None)
+                finish_reason=finish_reason(reasons[at] if at < len(reasons) else None)
                 or choice.finish_reason,
             )
             for at, choice in enumerate(choices)
@@ -334,10 +150,6 @@ def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCa
     )
 
 
-def _finish(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def _sampling(attributes: dict[str, Any], used: set[str]) -> Sampling:
     asked = {name: attributes[key] for key, name in _ASKED.items() if key in attributes}
     prefix = "gen_ai.request."
@@ -356,7 +168,7 @@ def _usage(attributes: dict[str, Any], choices: tuple[Choice, ...], used: set[st
         numbers[name] = next((count(attributes[key]) for key in keys if key in attributes), None)
         if name != "total":
             used.update(key for key in keys if count(attributes.get(key)) is not None)
-    usage = settle(**numbers, answered=any(answered(choice.message) for choice in choices))
+    usage = settle(numbers, answered=any(answered(choice.message) for choice in choices))
     total = (usage.input_tokens or 0) + (usage.output_tokens or 0)
     used.update(key for key in _USAGE["total"] if count(attributes.get(key)) == total)
     return usage
@@ -384,5 +196,3 @@ def _tool(
     if gave is not None:
         result = ToolResult(content=arguments_text(gave), id=id, name=label)
     return SpanContent("tool", tool=call, result=result, used=used, events_left=events)
-
-

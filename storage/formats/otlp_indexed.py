@@ -8,7 +8,7 @@ attributes stand in; gaps in the indices close up.
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+from .nested import nested
 
 _PREFIXES = ("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions.",
              "llm.input_messages.", "llm.output_messages.", "llm.tools.")  # fmt: skip
@@ -74,10 +74,7 @@ def _listed(tree: Any) -> list[Any]:
 def _decoded(value: Any) -> Any:
     """Content that is a list of parts comes as JSON text."""
     if isinstance(value, str) and value.startswith("[{") and '"type"' in value:
-        try:
-            parts = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return value
+        parts = nested(value)
         if isinstance(parts, list) and all(isinstance(part, dict) for part in parts):
             return parts
     return value
@@ -134,18 +131,6 @@ def _said_twice(part: dict[str, Any], called: set[Any]) -> bool:
 def _tool(item: dict[str, Any]) -> dict[str, Any]:
     schema = item.get("tool")
     if isinstance(schema, dict) and "json_schema" in schema:
-        item = schema["json_schema"]
-        if isinstance(item, str):
-            try:
-                decoded = msgspec.json.decode(item)
-            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                decoded = None
-            item = decoded if isinstance(decoded, dict) else {"json_schema": item}
-        return item
-    item = dict(item)
-    if isinstance(item.get("parameters"), str):
-        try:
-            item["parameters"] = msgspec.json.decode(item["parameters"])
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            pass  # kept as the text that it is
-    return item
+        found = nested(schema["json_schema"])
+        return found if isinstance(found, dict) else {"json_schema": found}
+    return {**item, "parameters": nested(item.get("parameters"))}

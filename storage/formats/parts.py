@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 
 from flywheel.records import (
-    File, Image, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, Unknown,
+    File,
+    Image,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Unknown,
 )  # fmt: skip
 
 from .parsed import Rest
@@ -269,9 +277,9 @@ def _untyped(value: dict[str, Any], rest: Rest) -> Parts:
         return tool_result(answer.get("response"), answer.get("id"), answer.get("name"), rest, "")
     inline = _first(value, "inline_data", "inlineData")
     if isinstance(inline, dict):
-        kind = _text(_first(inline, "mime_type", "mimeType")) or ""
-        if kind.startswith("image/"):
-            return [picture(f"data:{kind};base64,{inline.get('data')}", rest)]
-        return [attachment(inline.get("data"), None, kind, rest)]
+        mime = _text(_first(inline, "mime_type", "mimeType")) or ""
+        if mime.startswith("image/"):
+            return [picture(f"data:{mime};base64,{inline.get('data')}", rest)]
+        return [attachment(inline.get("data"), None, mime, rest)]
     kind = value.get("type")
     return [Unknown(kind=kind if isinstance(kind, str) else "part", raw=rest.bounded(value))]

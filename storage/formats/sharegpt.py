@@ -6,13 +6,12 @@
 
 from typing import Any
 
-import msgspec
-
 from flywheel.errors import BadRecord
 from flywheel.records import Message, Part, Unknown
 
 from .chat_rows import row_tools
 from .messages import name_of
+from .nested import nested
 from .parsed import Context, Parsed, Rest
 from .parts import read_parts, tool_call, tool_result
 from .turns import conversation_trace
@@ -76,12 +75,7 @@ def _turn(turn: object, rest: Rest, path: str) -> Message:
 
 def _calls(value: object, rest: Rest) -> list[Part]:
     """One call or a list of them, as JSON text; text that is no call is kept as it came."""
-    calls: object = value
-    if isinstance(value, str):
-        try:
-            calls = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return [Unknown(kind="function_call", raw=rest.bounded(value))]
+    calls = nested(value)
     parts: list[Part] = []
     for call in calls if isinstance(calls, list) else [calls]:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):

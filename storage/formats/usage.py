@@ -25,22 +25,17 @@ def count(value: object) -> int | None:
     return value
 
 
-def settle(
-    *,
-    given: int | None,
-    output: int | None,
-    cached: int | None = None,
-    created: int | None = None,
-    reasoning: int | None = None,
-    total: int | None = None,
-    additive: bool = False,
-    answered: bool = True,
-) -> Usage:
-    """One usage from what was said. `given` and `output` may or may not include their parts.
+def settle(counts: dict[str, int | None], *, answered: bool, additive: bool = False) -> Usage:
+    """One usage from what was said.
 
-    `created` are prompt tokens written to a cache, `additive` is the vendor's convention where
-    nothing else decides, `answered` says whether the call has an answer that is not empty.
+    Args:
+        counts: given (the prompt's), output, cached, created (prompt tokens written to a cache),
+            reasoning, total. given and output may or may not include their parts.
+        answered: whether the call has an answer that is not empty.
+        additive: the vendor's convention, where nothing else decides.
     """
+    given, output, cached = counts.get("given"), counts.get("output"), counts.get("cached")
+    created, reasoning, total = counts.get("created"), counts.get("reasoning"), counts.get("total")
     if given is None and output is None:
         return Usage(reason="not reported")
     if answered and not given and not output:
@@ -108,18 +103,20 @@ def read_usage(value: object, answered: bool, rest: Rest, path: str) -> Usage:
         get("completion_tokens_details", get("output_tokens_details")), rest, path, False
     )
     read = count(get("cache_read_input_tokens"))
+    total = count(get("total_tokens"))
     usage = settle(
-        given=given if given is not None else count(get("input_tokens")),
-        output=output if output is not None else count(get("output_tokens")),
-        cached=count(inside.get("cached_tokens")) if read is None else read,
-        created=count(get("cache_creation_input_tokens")),
-        reasoning=count(within.get("reasoning_tokens")),
-        total=count(get("total_tokens")),
+        {
+            "given": given if given is not None else count(get("input_tokens")),
+            "output": output if output is not None else count(get("output_tokens")),
+            "cached": count(inside.get("cached_tokens")) if read is None else read,
+            "created": count(get("cache_creation_input_tokens")),
+            "reasoning": count(within.get("reasoning_tokens")),
+            "total": total,
+        },
         additive=given is None and "cache_read_input_tokens" in value,
         answered=answered,
     )
     rest.put_others(value, _KNOWN, path)
-    total = count(get("total_tokens"))
     if total and total != (usage.input_tokens or 0) + (usage.output_tokens or 0):
         rest.put(f"{path}.total_tokens", total)
     return usage
