@@ -185,12 +185,12 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
     for part in message.parts:
         if isinstance(part, Text | Refusal):
-            said.append(part.text)
+            said.append(_whole(part.text))
         elif isinstance(part, ToolResult):
-            said.append(part.content)
+            said.append(_whole(part.content))
             plain |= {"tool_call_id": part.id} if part.id else {}
         elif isinstance(part, ToolCall):
-            function = {"name": part.name, "arguments": part.arguments}
+            function = {"name": _whole(part.name), "arguments": _whole(part.arguments)}
             calls.append({"type": "function", "id": part.id or "", "function": function})
         elif not isinstance(part, Reasoning):
             kind = type(part).__struct_config__.tag
@@ -201,6 +201,13 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     if message.name:
         plain["name"] = message.name
     return plain
+
+
+def _whole(text: str) -> str:
+    """Half of a split character becomes U+FFFD: no tokenizer takes it."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _text_of(arguments: Any) -> str:
