@@ -47,15 +47,6 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
     return wrap
 
 
-def drop_torn_results() -> None:
-    """Removes kept results that a kill left half written: Prefect writes them in place."""
-    for path in (home().prefect / "storage").glob("*"):
-        try:
-            json.loads(path.read_bytes())
-        except (ValueError, OSError):
-            path.unlink(missing_ok=True)
-
-
 def timed(function: F) -> F:
     """Notes how long each real execution took, beside the run: `steps.jsonl`."""
 
@@ -73,10 +64,10 @@ def timed(function: F) -> F:
 
 
 def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """`<run id>-<step>-<digest of the other inputs>`."""
+    """`<run id>-<step>-<digest of the home and the other inputs>`."""
     turn, *others = parameters.values()
     name = context.task.name.replace(" ", "-")
-    return f"{turn.run_id}-{name}-{digest(others)[:12]}"
+    return f"{turn.run_id}-{name}-{digest(str(home().root), others)[:12]}"
 
 
 def worth_another_try(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:

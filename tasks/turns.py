@@ -65,6 +65,7 @@ def only_turn(project: Project) -> Iterator[None]:
     place.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(place / f"turn-{project.name}.lock", blocking=False):
+            drop_torn_results()
             yield
     except Timeout as error:
         raise Busy(
@@ -135,6 +136,17 @@ def champion_of(project: Project) -> Deployment:
     route = read(home()).projects.get(project.name)
     base = str(base_folder(project, settings().models))
     return route.champion if route else base_deployment(project.name, base)
+
+
+def drop_torn_results() -> None:
+    """Removes kept results that a kill left half written: Prefect writes them in place."""
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
+
+    for path in Path(PREFECT_LOCAL_STORAGE_PATH.value()).glob("*"):
+        try:
+            json.loads(path.read_bytes())
+        except (ValueError, OSError):
+            path.unlink(missing_ok=True)
 
 
 def turn_under_way(place: Home, project: str) -> Turn | None:

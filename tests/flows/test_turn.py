@@ -1,0 +1,149 @@
+"""Whole turns on the tiny model: learning, refusal of the control, and what a second turn is told."""
+
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from flywheel.errors import Busy
+from flywheel.home import Home
+from flywheel.project import load_project
+from flywheel.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+
+def send(url: str, project: str, asks: list[Any]) -> list[dict[str, Any]]:
+    """Asks the gateway, one conversation an ask."""
+    answers = []
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        for ask in asks:
+            answer = client.post(
+                "/v1/chat/completions",
+                headers={"x-conversation-id": ask.conversation},
+                json={
+                    "model": project,
+                    "messages": [{"role": m.role, "content": m.text} for m in ask.messages],
+                    "user": ask.user,
+                    "max_tokens": 16,
+                },
+            )
+            answer.raise_for_status()
+            answers.append(answer.json())
+    return answers
+
+
+def tell(url: str, feedback: list[Any]) -> None:
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        for said in feedback:
+            body = {
+                "conversation_id": said.target,
+                "name": said.name,
+                "kind": said.kind,
+                "value": said.value,
+                "by": said.by,
+            }
+            client.post("/v1/feedback", json=body).raise_for_status()
+
+
+def test_requests_and_feedback_become_a_better_model_that_serves(
+    prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from serving.registry import Registry
+    from serving.routing import read
+    from serving.server import ensure
+    from storage.lineage import lineage
+    from storage.queries import counts
+
+    project = load_project(project_folder)
+    asks = traffic.asks(160)
+    with ensure(home, project, Settings()) as server:
+        send(server.url, project.name, asks)
+        tell(server.url, traffic.feedback(project.name, asks))
+        report = turn(str(project_folder))
+        assert report["decision"] == "promoted", report["reason"]
+        evaluation = report["evaluation"]
+        assert evaluation["low"] > 0
+        assert evaluation["candidate"] > evaluation["champion"] + 0.15
+        answer = send(server.url, project.name, traffic.asks(1, seed=9))[0]
+        assert answer["model"] == report["deployment"] == "sorting-v1"
+
+        again = turn(str(project_folder))
+        assert again["run"]["id"] != report["run"]["id"], "it starts from the promoted model"
+
+    assert (
+        Registry(home).aliases(project.name)["champion"]
+        == read(home).projects[project.name].champion.registry_version
+    )
+    chain = lineage(home, report["deployment"])
+    kinds = [link.kind for link in chain]
+    for kind in ("deployment", "checkpoint", "run", "dataset", "trace"):
+        assert kind in kinds, kinds
+    found = counts(home, project.name)
+    assert found["traces"] == 161
+    assert found["rollouts"] >= 4 * 64
+
+
+def test_a_turn_on_shuffled_rewards_is_refused(
+    prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from serving.routing import read
+    from storage.queries import records
+
+    file = project_folder / "flywheel.toml"
+    file.write_text(file.read_text() + "\n[curate]\nshuffle_rewards = 7\n")
+    deliver(home, traffic, 160)
+    report = turn(str(project_folder))
+    assert report["decision"] == "refused"
+    assert report["gate"] == "learning"
+    assert read(home).projects["sorting"].champion.name == "sorting-v0"
+    assert [one.outcome for one in records(home, "decision") if one.gate == "learning"] == [
+        "refused"
+    ]
+
+
+def test_nothing_to_learn_from_is_refused_by_the_data_gate(
+    prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+
+    deliver(home, traffic, 3)
+    report = turn(str(project_folder))
+    assert (report["decision"], report["gate"]) == ("refused", "data")
+    assert "nothing to learn from" in report["reason"]
+
+
+def test_two_turns_of_one_project_never_run_at_once(
+    home: Home, project_folder: Path, traffic: ModuleType
+) -> None:
+    from tasks.turns import only_turn
+
+    project = load_project(project_folder)
+    told: list[str] = []
+
+    def second() -> None:
+        try:
+            with only_turn(project):
+                told.append("ran")
+        except Busy as busy:
+            told.append(str(busy))
+
+    with only_turn(project):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert "already under way" in told[0]
+
+
+def deliver(home: Home, traffic: ModuleType, count: int) -> None:
+    """Traffic and feedback as the gateway would have recorded them, without the requests."""
+    from storage.inbox import Inbox
+
+    asks = traffic.asks(count)
+    Inbox(home).append(traffic.recorded("sorting", asks, "sorting-v0"))
+    Inbox(home).append(traffic.feedback("sorting", asks))
