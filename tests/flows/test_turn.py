@@ -1,4 +1,4 @@
-"""Whole turns on the tiny model: learning, refusal of the control, and what a second turn is told."""
+"""Whole turns on the tiny model: learning, refusal of the control, what a second turn is told."""
 
 import threading
 from pathlib import Path
