@@ -4,9 +4,9 @@ In: a folder with config.json, *.safetensors and a tokenizer. Out: a causal mode
 mapped from the file, so that the engine's and the trainer's processes share one copy in memory, and
 LoRA adapters side by side on it, one active at a time.
 Invariant: base weights are frozen and never written; only an adapter's own matrices change.
+Longer than most: serving may import this module alone, so loading and adapters stand together.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -105,8 +105,8 @@ def add_adapter(
     import torch
     from peft import LoraConfig, inject_adapter_in_model
 
-    if name in adapters(model) or name == "base" or "." in name:
-        raise UsageError(f"adapter name {name!r} is taken, or is 'base', or has a dot in it")
+    if name in adapters(model) or name in ("", "base") or "." in name:
+        raise UsageError(f"adapter name {name!r} is taken, empty, 'base', or has a dot in it")
     if folder is None:
         config = LoraConfig(
             r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM"
@@ -120,6 +120,7 @@ def add_adapter(
         try:
             inject_adapter_in_model(config, model, name)
         except (ValueError, KeyError, TypeError) as error:
+            delete_adapter(model, name)
             raise CorruptFile(f"{folder}: does not fit this model: {error}") from error
     if weights is not None:
         try:
@@ -174,9 +175,10 @@ def delete_adapter(model: Any, name: str) -> None:
     for module in model.modules():
         if isinstance(module, BaseTunerLayer):
             was_active = was_active or name in module.active_adapters
-            with contextlib.suppress(KeyError):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Adapter .* was active")
                 module.delete_adapter(name)
-    del model.peft_config[name]
+    model.peft_config.pop(name, None)
     if was_active:
         use_adapter(model, None)
 
@@ -320,6 +322,7 @@ def _fill(model: Any, name: str, weights: dict[str, Any], folder: Path | None) -
 
 def _parameters(model: Any, name: str) -> Iterator[tuple[str, Any]]:
     """An adapter's own matrices under their names in its file, in the model's order."""
+    ending = f".{name}.weight"
     for key, parameter in model.named_parameters():
-        if "lora_" in key and f".{name}." in key:
-            yield key.replace(f".{name}.", "."), parameter
+        if ".lora_" in key and key.endswith(ending):
+            yield key.removesuffix(ending) + ".weight", parameter
