@@ -1,0 +1,167 @@
+"""The check after every load: does the engine serve the weights that were trained?
+
+Enter: the trainer's logprobs on fixed prompts under the new weights and under the old (probe.json),
+and what the engine says to the same tokens. Leaves: the evidence, or `Refused` with the numbers.
+Invariant: nothing is deployed whose logprobs are not the trainer's.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import CorruptFile, Refused
+from serving.engines.client import EngineClient
+
+TOLERANCE = 1e-3
+"""Largest difference of one token's logprob in float32."""
+MOVED = 0.01
+"""Mean difference of new and old weights from which the engine must be seen to serve the new."""
+CLOSER = 20.0
+"""How many times closer to the new than to the old it must then be."""
+
+
+class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    new: tuple[float, ...]
+    """Parallel to completion_ids, as is `old`."""
+    old: tuple[float, ...]
+
+
+class Probe(msgspec.Struct, frozen=True):
+    entries: tuple[ProbeEntry, ...]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What the check saw; every difference is between logprobs of one token."""
+
+    tokens: int
+    tolerance: float
+    largest: float
+    """Engine and new weights."""
+    mean: float
+    """Engine and new weights."""
+    mean_to_old: float
+    """Engine and old weights."""
+    moved: float
+    """New and old weights, by the trainer: how far training went on these prompts."""
+    ratio: float | None
+    """mean_to_old over mean; None = the engine equals the new weights exactly."""
+
+
+def read_probe(path: Path) -> Probe:
+    """Raises:
+    CorruptFile: not there, not a probe, or with nothing to compare.
+    """
+    try:
+        probe = msgspec.json.decode(path.read_bytes(), type=Probe)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"{path} is not a probe file: {error}") from error
+    for entry in probe.entries:
+        if not entry.prompt_ids or not (
+            len(entry.completion_ids) == len(entry.new) == len(entry.old) > 0
+        ):
+            raise CorruptFile(f"{path}: an entry whose lists are empty or not parallel")
+    if not probe.entries:
+        raise CorruptFile(f"{path}: no entries, so nothing can be checked")
+    return probe
+
+
+def check_logprobs(
+    client: EngineClient, model: str, probe: Probe, *, tolerance: float = TOLERANCE
+) -> dict[str, Any]:
+    """Compares the engine's `model` with the probe; returns the evidence.
+
+    Raises:
+        Refused: it does not serve the new weights.
+        EngineError: it could not be asked.
+    """
+    pairs = [(entry.prompt_ids, entry.completion_ids) for entry in probe.entries]
+    served = client.logprobs_of(model, pairs)
+    evidence = compare(probe, served, tolerance=tolerance)
+    why = complaint(evidence)
+    if why is not None:
+        raise Refused(f"{model} is not what was trained: {why}")
+    return msgspec.to_builtins(evidence)  # type: ignore[no-any-return]
+
+
+def compare(
+    probe: Probe, served: Sequence[Sequence[float]], *, tolerance: float = TOLERANCE
+) -> Evidence:
+    to_new = [
+        abs(got - new)
+        for entry, row in zip(probe.entries, served, strict=True)
+        for got, new in zip(row, entry.new, strict=True)
+    ]
+    to_old = [
+        abs(got - old)
+        for entry, row in zip(probe.entries, served, strict=True)
+        for got, old in zip(row, entry.old, strict=True)
+    ]
+    moved = [
+        abs(new - old)
+        for entry in probe.entries
+        for new, old in zip(entry.new, entry.old, strict=True)
+    ]
+    mean, mean_to_old = math.fsum(to_new) / len(to_new), math.fsum(to_old) / len(to_old)
+    return Evidence(
+        tokens=len(to_new),
+        tolerance=tolerance,
+        largest=_largest(to_new),
+        mean=mean,
+        mean_to_old=mean_to_old,
+        moved=math.fsum(moved) / len(moved),
+        ratio=mean_to_old / mean if mean > 0 else None,
+    )
+
+
+def complaint(evidence: Evidence) -> str | None:
+    """What is wrong with it; None = nothing. Not a number is always wrong."""
+    if not evidence.largest <= evidence.tolerance:
+        return (
+            f"a logprob differs from the trainer's by {evidence.largest:.3g}, allowed are "
+            f"{evidence.tolerance:.3g} (mean {evidence.mean:.3g}, {evidence.tokens} tokens)"
+        )
+    if not math.isfinite(evidence.moved):
+        return "the probe holds numbers that are not finite"
+    if evidence.moved > MOVED and evidence.ratio is not None and evidence.ratio < CLOSER:
+        return (
+            f"its logprobs are only {evidence.ratio:.1f} times closer to the new weights than to "
+            f"the old (mean {evidence.mean:.3g} and {evidence.mean_to_old:.3g}); "
+            f"{CLOSER:g} times are needed where training moved them by {evidence.moved:.3g}"
+        )
+    return None
+
+
+def smoke(
+    client: EngineClient,
+    model: str,
+    prompts: Sequence[Sequence[dict[str, Any]]],
+    *,
+    max_tokens: int = 32,
+) -> dict[str, Any]:
+    """Asks each of `prompts` greedily, as a client would; returns what was seen.
+
+    Raises:
+        Refused: an answer without a token, or one whose count is wrong.
+        EngineError: it could not be asked.
+    """
+    finished, tokens = 0, 0
+    for messages in prompts:
+        answer = client.chat(
+            model, messages, temperature=0.0, max_tokens=max_tokens, return_token_ids=True
+        )
+        choice, counted = answer["choices"][0], answer["usage"]["completion_tokens"]
+        if not choice["token_ids"] or counted != len(choice["token_ids"]):
+            raise Refused(f"{model} answered {len(choice['token_ids'])} tokens and said {counted}")
+        tokens += counted
+        finished += choice["finish_reason"] != "length"
+    return {"prompts": len(prompts), "finished": finished, "tokens": tokens}
+
+
+def _largest(values: Sequence[float]) -> float:
+    """NaN where one is NaN: `max` would hide it."""
+    return math.nan if any(map(math.isnan, values)) else max(values)
