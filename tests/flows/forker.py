@@ -1,9 +1,10 @@
 """Runs turns in forked children, so that the imports are paid once and a child may be killed.
 
-In: one JSON line a child on standard input: {"home", "project", "failpoint", "kill_after"}. Out: one
-JSON line: {"status": exit status or -signal, "report": the turn's report or null, "error": text}.
+In: one JSON line a child on standard input: {"home", "project", "failpoint", "kill_after"}. Out:
+one JSON line: {"status": exit status or -signal, "report": the turn's or null, "error": text}.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -11,22 +12,22 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
+
+PRELOADED = (
+    "flows.turn", "storage.curate", "storage.gate", "trainer.job", "trainer.loop", "duckdb",
+    "great_expectations", "mlflow", "openai", "peft", "polars", "scipy.stats",
+    "sklearn.feature_extraction.text", "transformers",
+)  # fmt: skip
 
 
 def main() -> None:
     from flywheel.home import Home
     from flywheel.settings import quiet_dependencies
 
-    quiet_dependencies(Home(__import__("pathlib").Path(sys.argv[1])))
-    import flows.turn  # noqa: F401
-    import storage.curate  # noqa: F401
-    import storage.gate  # noqa: F401
-    import trainer.job  # noqa: F401
-    import trainer.loop  # noqa: F401
-
-    for name in ("duckdb", "great_expectations", "mlflow", "openai", "peft", "polars", "scipy.stats",
-                 "sklearn.feature_extraction.text", "transformers"):  # fmt: skip
-        __import__(name)
+    quiet_dependencies(Home(Path(sys.argv[1])))
+    for name in PRELOADED:
+        importlib.import_module(name)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)

@@ -39,10 +39,8 @@ FAILPOINTS = (
 class Forker:
     """The process that forks turns (forker.py), and the engine that answers all of them."""
 
-    def __init__(
-        self, process: "subprocess.Popen[str]", engine: EngineClient, server: Path
-    ) -> None:
-        self.process, self.engine, self.server = process, engine, server
+    def __init__(self, process: "subprocess.Popen[str]", engine: EngineClient) -> None:
+        self.process, self.engine = process, engine
 
     def turn(self, home: Home, project: Path, **how: Any) -> dict[str, Any]:
         assert self.process.stdin and self.process.stdout
@@ -53,12 +51,11 @@ class Forker:
         return told
 
     def fresh(self, start: Home, root: Path) -> Home:
-        """A copy of the starting home that the shared engine answers for, with no adapter loaded."""
+        """A copy of the starting home; the shared engine answers for it, with no adapter loaded."""
         for name in self.engine.models():
             if name != "base":
                 self.engine.unload_adapter(name)
         shutil.copytree(start.root, root)
-        shutil.copy(self.server, root / "server.json")
         return Home(root)
 
 
@@ -87,18 +84,14 @@ def start(tmp_path_factory: pytest.TempPathFactory, traffic: ModuleType) -> Home
 
 
 @pytest.fixture(scope="module")
-def forker(
-    prefect_server: str, project: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Forker]:
+def forker(prefect_server: str, project: Path, start: Home) -> Iterator[Forker]:
     from serving.server import ensure
 
-    place = Home(tmp_path_factory.mktemp("engine") / "home")
-    place.root.mkdir()
     environment = {**os.environ, "PREFECT_API_URL": prefect_server, "OMP_NUM_THREADS": "1"}
     with (
-        ensure(place, load_project(project), Settings(threads=1)) as server,
+        ensure(start, load_project(project), Settings(threads=1)) as server,
         subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "forker.py"), str(place.root)],
+            [sys.executable, str(Path(__file__).parent / "forker.py"), str(start.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -108,7 +101,7 @@ def forker(
     ):
         assert process.stdout
         assert json.loads(process.stdout.readline())["ready"]
-        yield Forker(process, EngineClient(server.engine_url), place.server)
+        yield Forker(process, EngineClient(server.engine_url))
         process.kill()
 
 
@@ -130,7 +123,7 @@ def state_of(home: Home) -> dict[str, Any]:
     rollouts = [one for batch in traces(home, origin=("rollout", "evaluation")) for one in batch]
     route = read(home).projects.get("sorting")
     return {
-        "rollouts": sorted((one.id, repr(one.spans[0].call and one.spans[0].call.choices)) for one in rollouts),
+        "rollouts": sorted((one.id, repr(one.spans[0].call.choices)) for one in rollouts),
         "datasets": sorted(one.id for one in records(home, "dataset")),
         "runs": sorted(one.id for one in records(home, "run")),
         "checkpoints": sorted(one.id for one in records(home, "checkpoint")),
