@@ -163,7 +163,8 @@ def _check(column: str, wanted: str, result: Any) -> Check:
     found = result.result
     indexes = found.get("unexpected_index_list") or []
     examples = [
-        f"row {index['row'][:12]}: {_shown(index.get(column))}" for index in indexes[:EXAMPLES]
+        f"row {index['row'][:12]}: {_shown(index[column])}" if column != "row" else index["row"]
+        for index in indexes[:EXAMPLES]
     ]
     broken = [
         info["exception_message"]
@@ -195,7 +196,7 @@ def _failure(check: Check, rows: int, min_rows: int) -> str:
         return f"nothing to learn from: {rows} rows, at least {min_rows} wanted"
     missed = f"{check.unexpected} of {check.looked_at} rows miss it"
     examples = f" ({'; '.join(check.examples)})" if check.examples else ""
-    return f"{check.column}: wanted {check.wanted}; {missed}{examples}"
+    return f"{check.column}: wanted {check.wanted}, {missed}{examples}"
 
 
 def _page(checks: Sequence[Check], failures: Sequence[str], rows: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from flywheel.errors import Refused
 from flywheel.ids import digest
-from flywheel.records import Message, Problem, Record
+from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
 
 WORDS = 3
@@ -61,12 +61,11 @@ def leakage_check(
     """
     problems = sorted(((problem.id, problem) for problem in heldout), key=lambda pair: pair[0])
     leaks = _same_identity(rows, problems)
-    rest = [place for place in range(len(rows)) if place not in leaks]
-    texts = {place: _words(_own_text(rows[place].text, rows[place].messages)) for place in rest}
-    targets = [(key, _words(_own_text(each.text, each.messages))) for key, each in problems]
-    leaks |= _same_words(rows, texts, targets)
-    left = {place: words for place, words in texts.items() if place not in leaks}
-    leaks |= _near_words(rows, left, targets, near_duplicate)
+    targets = _Targets([(key, _words(_own_text(each))) for key, each in problems])
+    for chunk in _chunks(rows, leaks):
+        words = {place: _words(_own_text(rows[place])) for place in chunk}
+        for place, problem_id, by, score in targets.touched(words, near_duplicate):
+            leaks[place] = _leak(rows, place, problem_id, by, score)
     return [leaks[place] for place in sorted(leaks)]
 
 
@@ -111,50 +110,46 @@ def _same_identity(
     return leaks
 
 
-def _same_words(
-    rows: Sequence[TrainingRow],
-    texts: dict[int, list[str]],
-    targets: list[tuple[str, list[str]]],
-) -> dict[int, Leak]:
-    known: dict[tuple[str, ...], str] = {}
-    for key, words in targets:
-        if words:
-            known.setdefault(tuple(words), key)
-    return {
-        place: _leak(rows, place, known[tuple(words)], "text")
-        for place, words in texts.items()
-        if tuple(words) in known
-    }
+class _Targets:
+    """The held-out problems' words, ready to be compared with many rows'."""
 
+    def __init__(self, texts: list[tuple[str, list[str]]]) -> None:
+        self.equal: dict[tuple[str, ...], str] = {}
+        for key, words in texts:
+            if words:
+                self.equal.setdefault(tuple(words), key)
+        long = [(key, _trigrams(words)) for key, words in texts if len(words) >= WORDS]
+        self.keys = [key for key, _ in long]
+        if long:
+            import numpy as np
+            from sklearn.feature_extraction.text import CountVectorizer
 
-def _near_words(
-    rows: Sequence[TrainingRow],
-    texts: dict[int, list[str]],
-    targets: list[tuple[str, list[str]]],
-    threshold: float,
-) -> dict[int, Leak]:
-    keyed = [(key, _trigrams(words)) for key, words in targets if len(words) >= WORDS]
-    if not keyed or not texts:
-        return {}
-    import numpy as np
-    from sklearn.feature_extraction.text import CountVectorizer
+            # Only trigrams that some problem has can be in common: they are the vocabulary.
+            self.counter = CountVectorizer(analyzer=_as_it_is, binary=True, dtype=np.float32)
+            self.wanted = self.counter.fit_transform([grams for _, grams in long]).T.tocsr()
+            self.sizes = np.array([len(grams) for _, grams in long])
 
-    # Only trigrams that some held-out problem has can be in common: they are the vocabulary.
-    counter = CountVectorizer(analyzer=_as_it_is, binary=True, dtype=np.float32)
-    wanted = counter.fit_transform([grams for _, grams in keyed]).T.tocsr()
-    sizes = np.array([len(grams) for _, grams in keyed])
-    leaks = {}
-    for chunk in _chunks(texts):
-        grams = [_trigrams(texts[place]) for place in chunk]
-        common = (counter.transform(grams) @ wanted).tocsr()
+    def touched(
+        self, texts: dict[int, list[str]], threshold: float
+    ) -> Iterator[tuple[int, str, Kind, float]]:
+        """Place, problem, kind and score of each text that is one of the problems'."""
+        left = {}
+        for place, words in texts.items():
+            equal = self.equal.get(tuple(words))
+            if equal is not None:
+                yield place, equal, "text", 1.0
+            elif len(words) >= WORDS and self.keys:
+                left[place] = _trigrams(words)
+        if not left:
+            return
+        common = (self.counter.transform(left.values()) @ self.wanted).tocsr()
         common.sort_indices()
-        for at, place in enumerate(chunk):
+        for at, (place, grams) in enumerate(left.items()):
             part = slice(common.indptr[at], common.indptr[at + 1])
-            nearest = _nearest(common.data[part], len(grams[at]), sizes[common.indices[part]])
+            among = common.indices[part]
+            nearest = _nearest(common.data[part], len(grams), self.sizes[among])
             if nearest is not None and nearest[1] >= threshold - 1e-6:
-                key = keyed[common.indices[part][nearest[0]]][0]
-                leaks[place] = _leak(rows, place, key, "near_duplicate", nearest[1])
-    return leaks
+                yield place, self.keys[among[nearest[0]]], "near_duplicate", nearest[1]
 
 
 def _nearest(shared: Any, size: int, sizes: Any) -> tuple[int, float] | None:
@@ -187,24 +182,25 @@ def _leak(
     )
 
 
-def _chunks(texts: dict[int, list[str]]) -> Iterator[list[int]]:
+def _chunks(rows: Sequence[TrainingRow], without: dict[int, Leak]) -> Iterator[list[int]]:
+    """Places of rows, so few at a time that their trigrams fit in memory."""
     chunk: list[int] = []
-    words = 0
-    for place, text in texts.items():
+    characters = 0
+    for place in [place for place in range(len(rows)) if place not in without]:
         chunk.append(place)
-        words += len(text)
-        if len(chunk) >= CHUNK_ROWS or words * 6 >= CHUNK_CHARACTERS:
+        characters += len(_own_text(rows[place]))
+        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
             yield chunk
-            chunk, words = [], 0
+            chunk, characters = [], 0
     if chunk:
         yield chunk
 
 
-def _own_text(text: str, messages: Sequence[Message]) -> str:
+def _own_text(of: TrainingRow | Problem) -> str:
     """The user's own words; where nobody said which they are, the last message of theirs."""
-    if text:
-        return text
-    return next((message.text for message in reversed(messages) if message.role == "user"), "")
+    if of.text:
+        return of.text
+    return next((message.text for message in reversed(of.messages) if message.role == "user"), "")
 
 
 def _words(text: str) -> list[str]:

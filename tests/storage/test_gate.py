@@ -1,0 +1,106 @@
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flywheel.records import Message, Tokens, ToolCall, say
+from storage.gate import GateReport, data_gate
+from tests.storage.rows_for_curation import a_row
+
+pytestmark = pytest.mark.slow  # importing Great Expectations takes seconds
+
+
+def gate(folder: Path, *changes: dict[str, Any], min_rows: int = 8) -> GateReport:
+    """The gate's word on ten rows, the first of them changed."""
+    rows = [a_row(k, **change) for k, change in enumerate([*changes, *[{}] * (10 - len(changes))])]
+    return data_gate(rows, folder, min_rows=min_rows, max_tokens=64)
+
+
+def tokens(size: int = 2, **changed: Any) -> Tokens:
+    fields: dict[str, Any] = {"prompt_ids": (1,), "completion_ids": (2,) * size}
+    return Tokens(**(fields | changed))
+
+
+def test_good_rows_pass_and_leave_a_report(tmp_path: Path) -> None:
+    result = gate(tmp_path)
+    assert result.passed and result.failures == ()
+    assert result.report == tmp_path / "gate.html"
+    assert len(result.checks) == 12
+    page = result.report.read_text()
+    assert "passed" in page and "10 rows, 12 expectations, 0 not met" in page
+
+
+def test_too_few_rows_are_nothing_to_learn_from(tmp_path: Path) -> None:
+    result = data_gate([a_row(k) for k in range(5)], tmp_path, min_rows=8, max_tokens=64)
+    assert not result.passed
+    assert result.failures == ("nothing to learn from: 5 rows, at least 8 wanted",)
+    result = data_gate([], tmp_path, min_rows=8, max_tokens=64)
+    assert result.failures == ("nothing to learn from: 0 rows, at least 8 wanted",)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"reward": None}, "reward: wanted known for every answer that was sampled, 1 of 10"),
+        ({"reward": float("nan")}, "reward: wanted known"),
+        ({"reward": 1.5}, r"reward: wanted from 0 to 1, 1 of 10 rows miss it \(row \w{12}: 1.5\)"),
+        ({"reward": float("inf")}, "reward: wanted from 0 to 1"),
+        ({"tokens": tokens(64)}, r"tokens: wanted prompt and answer at most 64, .*: 65\)"),
+        ({"tokens": tokens(0)}, "answer_tokens: wanted at least 1"),
+        ({"finish_reason": "length"}, "finish_reason: wanted one of stop, .*: length"),
+        ({"finish_reason": None}, "finish_reason: wanted known for every answer"),
+        ({"slice": ""}, "slice: wanted set"),
+        ({"completion": say("assistant", " ")}, "answer_characters: wanted not empty"),
+        ({"tokens": tokens(logprobs=(-1.0, 0.5))}, "highest_logprob: wanted at most 0, .*: 0.5"),
+        ({"tokens": tokens(logprobs=(-1.0, float("nan")))}, "highest_logprob: wanted at most 0"),
+        ({"tokens": tokens(logprobs=(-1.0,))}, "logprobs: wanted as many as the answer has tokens"),
+    ],
+)
+def test_each_fault_is_told_with_its_column_and_an_example(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    result = gate(tmp_path, change)
+    assert not result.passed
+    assert any(re.match(told, failure) for failure in result.failures), result.failures
+    assert a_row(0, **change).id[:12] in "".join(result.failures)
+
+
+def test_the_same_row_twice_is_told(tmp_path: Path) -> None:
+    rows = [*(a_row(k) for k in range(9)), a_row(0)]
+    [failure] = data_gate(rows, tmp_path, min_rows=8, max_tokens=64).failures
+    assert failure.startswith("row: wanted no id twice, 2 of 10 rows miss it")
+    assert a_row(0).id in failure
+
+
+def test_unknown_is_no_fault_where_nobody_could_know(tmp_path: Path) -> None:
+    written = {"origin": "demonstration", "reward": None, "finish_reason": None, "tokens": None}
+    call = Message(role="assistant", parts=(ToolCall(name="look_up", arguments="{}"),))
+    called = {"completion": call, "finish_reason": "tool_calls"}
+    unlogged = {"tokens": tokens(logprobs=None)}
+    rounded = {"tokens": tokens(logprobs=(0.0, 1e-7))}
+    assert gate(tmp_path, written, called, unlogged, rounded).failures == ()
+
+
+def test_the_report_stands_alone_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    page = gate(tmp_path, {"finish_reason": "<script>alert(1)</script>"}).report.read_text()
+    assert "refused" in page and "&lt;script&gt;" in page
+    assert not re.search(r"<script|<link|src=|href=|@import|url\(", page)
+
+
+def test_nothing_is_written_outside_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, temporary, work = (tmp_path / name for name in ("home", "tmp", "work"))
+    for folder in (home, temporary, work):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(work)
+    gate(tmp_path / "gate")
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+    assert [list(folder.iterdir()) for folder in (home, temporary, work)] == [[], [], []]
+    assert [path.name for path in (tmp_path / "gate").iterdir()] == ["gate.html"]
