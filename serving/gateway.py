@@ -39,7 +39,6 @@ class Gateway:
         self,
         home: Home,
         projects: frozenset[str],
-        engine_url: str,
         *,
         limits: Limits,
         keys: Keys,
@@ -47,7 +46,7 @@ class Gateway:
     ) -> None:
         self.projects, self.limits, self.keys, self.engine = projects, limits, keys, engine
         self.following = Following(home, projects)
-        self.upstream = Upstream(engine_url, limits)
+        self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
         self.completions = Completions(
             limits, self.following, self.upstream, self.recording, engine

@@ -44,13 +44,16 @@ class Reply:
 
 
 class Upstream:
-    def __init__(self, url: str, limits: Limits) -> None:
-        self.url = url.rstrip("/")
-        self._chat = self.url + "/v1/chat/completions"
+    def __init__(self, limits: Limits) -> None:
+        self._chat = ""
         self._timeout = aiohttp.ClientTimeout(
             total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
         )
         self._session: aiohttp.ClientSession | None = None
+
+    def point_to(self, url: str) -> None:
+        """Says where the engine is; must be called before the first request."""
+        self._chat = url.rstrip("/") + "/v1/chat/completions"
 
     async def open(self) -> None:
         """Must run in the loop that the requests run in."""

@@ -83,11 +83,11 @@ def running(
     gateway = Gateway(
         home,
         projects,
-        engine_url,
         limits=limits or Limits(),
         keys=keys or Keys(()),
         engine=engine or EngineState("ready"),
     )
+    gateway.upstream.point_to(engine_url)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     config = uvicorn.Config(

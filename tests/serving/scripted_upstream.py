@@ -8,11 +8,14 @@ It answers at the speed and with the faults that the request's last message asks
 import asyncio
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
+
+from flywheel.children import follow_parent
 
 WORDS = ["It ", "is ", "shipped", "."]
 IDS = [11, 12, 13, 14, 2]
@@ -29,6 +32,14 @@ class Upstream:
         self.url = ""
         self.delay = 0.0
         self.release = threading.Event()
+        self.adapters: list[str] = []
+
+    async def load(self, request: web.Request) -> web.Response:
+        self.adapters.append((await request.json())["lora_name"])
+        return web.Response(text="ok")
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": name} for name in ["base", *self.adapters]]})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -165,14 +176,20 @@ CALLS: list[dict[str, Any]] = [
 ]
 
 
+def application(scripted: Upstream) -> web.Application:
+    app = web.Application(client_max_size=64 * 2**20)
+    app.router.add_post("/v1/chat/completions", scripted.chat)
+    app.router.add_post("/v1/load_lora_adapter", scripted.load)
+    app.router.add_get("/v1/models", scripted.models)
+    app.router.add_get("/health", _healthy)
+    return app
+
+
 @contextlib.contextmanager
 def upstream() -> Iterator[Upstream]:
     scripted = Upstream()
     loop = asyncio.new_event_loop()
-    app = web.Application(client_max_size=64 * 2**20)
-    app.router.add_post("/v1/chat/completions", scripted.chat)
-    app.router.add_get("/health", _healthy)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    runner = web.AppRunner(application(scripted), shutdown_timeout=0.1, handler_cancellation=True)
 
     async def start() -> None:
         await runner.setup()
@@ -196,3 +213,8 @@ def upstream() -> Iterator[Upstream]:
 
 async def _healthy(_: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
+
+
+if __name__ == "__main__":
+    follow_parent()
+    web.run_app(application(Upstream()), host="127.0.0.1", port=int(sys.argv[1]), print=None)

@@ -1,0 +1,105 @@
+"""The engine's child process as the gateway should see it: started, watched, ready or not.
+
+The process starts itself again when it dies, with the adapters that `adapters_of` names at that
+moment. Invariant: the state is `ready` only while the engine runs and has every champion loaded.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from flywheel.errors import EngineError
+from flywheel.home import Home
+from serving.engines.client import EngineClient
+from serving.routing import read, served_as
+from serving.state import EngineState
+
+_LOOK_S = 0.25
+
+
+class EngineChild(Protocol):
+    """What is asked of an engine's process, as `EngineProcess` and vLLM's have it."""
+
+    restarts: int
+    last_error: str | None
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def pid(self) -> int | None:
+        """None = not running now."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
+    """What the engine must have loaded, by name: of each project champion, previous, challenger."""
+    routes = [route for name, route in read(home).projects.items() if name in projects]
+    loaded = [
+        deployment
+        for route in routes
+        for deployment in (route.champion, route.previous, route.challenger)
+        if deployment is not None
+    ]
+    return {one.name: home.path(one.adapter) for one in loaded if one.adapter is not None}
+
+
+class Keeper:
+    def __init__(
+        self, home: Home, projects: frozenset[str], engine: EngineChild, state: EngineState
+    ) -> None:
+        self._home, self._projects, self.engine, self.state = home, projects, engine, state
+
+    async def start(self) -> None:
+        """
+        Raises:
+            EngineError: it does not start, or has not loaded what must serve.
+        """
+        await asyncio.to_thread(self.engine.start)
+        missing = await asyncio.to_thread(self._missing)
+        if missing:
+            raise EngineError(
+                f"the engine could not load {', '.join(missing)}: {self.engine.last_error}. "
+                "`flywheel rollback PROJECT` puts the deployment before it back"
+            )
+
+    async def keep(self) -> None:
+        """Until it is cancelled: lets the state follow the process."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            gone = self.engine.pid is None or self.engine.restarts != self.state.restarts
+            if gone or self.state.phase != "ready":
+                await self._look()
+
+    async def stop(self) -> None:
+        self.state.phase = "stopping"
+        await asyncio.to_thread(self.engine.stop)
+
+    async def _look(self) -> None:
+        # The count first: a restart during the look is seen by the next one.
+        restarts, running = self.engine.restarts, self.engine.pid is not None
+        missing = None
+        if running:
+            self.state.phase = "restarting"
+            try:
+                missing = await asyncio.to_thread(self._missing)
+            except EngineError as error:
+                self.state.reason = str(error)
+        if missing == [] and running:
+            self.state.phase, self.state.reason = "ready", None
+            self.state.restarts = restarts
+        else:
+            self.state.phase = "restarting"
+            self.state.reason = self.engine.last_error or self.state.reason
+
+    def _missing(self) -> list[str]:
+        """Champions that the engine does not have."""
+        routes = read(self._home).projects
+        champions = [routes[name].champion for name in self._projects if name in routes]
+        with EngineClient(self.engine.url, timeout_s=5) as client:
+            if not client.ready():
+                raise EngineError("the engine is loading")
+            known = client.models()
+        return [champion.name for champion in champions if served_as(champion) not in known]

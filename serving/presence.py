@@ -1,0 +1,89 @@
+"""The record of the running server, and the lock that lets only one run in a home.
+
+The record says more than a pid: pids are used again, so the process's start is part of it. A record
+whose process is gone is no server, whoever left it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from flywheel import durable
+from flywheel.errors import Busy
+from flywheel.home import Home
+from flywheel.records import Record
+from storage.locks import held
+
+
+class ServerRecord(Record, frozen=True, kw_only=True):
+    pid: int
+    started: str
+    """Boot and clock tick at which the process began; with `pid` it names one process for ever."""
+    url: str
+    """Of the gateway, without /v1."""
+    engine_url: str
+    """Of the engine itself, which only this machine's programs reach."""
+    projects: tuple[str, ...]
+
+
+def running(home: Home) -> ServerRecord | None:
+    """The server of this home that is alive; None = there is none."""
+    try:
+        record = msgspec.json.decode(home.server.read_bytes(), type=ServerRecord)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return record if started(record.pid) == record.started else None
+
+
+def started(pid: int) -> str | None:
+    """When process `pid` began; None = no such process, or one that has ended already."""
+    try:
+        # The name, in brackets, may hold anything; what follows it is state, then numbers.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
+
+
+@contextlib.contextmanager
+def only_server(home: Home) -> Iterator[None]:
+    """
+    Raises:
+        Busy: another server has this home; names it.
+    """
+    other = running(home)
+    who = f" (pid {other.pid}, {other.url})" if other else ""
+    busy = f"a server runs in {home.root} already{who}: stop it first, or use another FLYWHEEL_HOME"
+    # Not at once: somebody may be looking whether it is free.
+    with held(home.locks / "server.lock", wait_s=0.5, busy=busy):
+        yield
+
+
+def being_served(home: Home) -> bool:
+    """Whether a server has this home, one that only starts included."""
+    try:
+        with held(home.locks / "server.lock", wait_s=0, busy="taken"):
+            return False
+    except Busy:
+        return True
+
+
+def announce(home: Home, url: str, engine_url: str, projects: frozenset[str]) -> ServerRecord:
+    """Writes this process's record, durably. Called once it answers."""
+    pid = os.getpid()
+    begun = started(pid)
+    if begun is None:
+        raise Busy("this process cannot find itself under /proc: a Linux system is needed")
+    record = ServerRecord(
+        pid=pid, started=begun, url=url, engine_url=engine_url, projects=tuple(sorted(projects))
+    )
+    durable.write(home.server, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+    return record
+
+
+def withdraw(home: Home) -> None:
+    home.server.unlink(missing_ok=True)
