@@ -37,13 +37,20 @@ def read_messages(values: object, rest: Rest, path: str) -> tuple[Message, ...]:
     """
     if not isinstance(values, list):
         raise BadRecord(f"is {name_of(values)}, not a list of messages", field=path)
-    return tuple([_message(value, rest, path, at) for at, value in enumerate(values)])
+    return tuple(
+        [
+            _plain(value, rest) or read_message(value, rest, f"{path}[{at}]")
+            for at, value in enumerate(values)
+        ]
+    )
 
 
 def read_message(value: object, rest: Rest, path: str) -> Message:
     """One message in any of the shapes that OpenAI, GenAI, Anthropic, Google and LangChain use."""
     if not isinstance(value, dict):
         raise BadRecord(f"is {name_of(value)}, not a message", field=path)
+    if (plain := _plain(value, rest)) is not None:
+        return plain
     kind = value.get("type")
     if "role" not in value and kind in _ITEMS:
         role = "tool" if kind == "function_call_output" else "assistant"
@@ -122,12 +129,13 @@ def answered(message: Message) -> bool:
     return any(not isinstance(part, Text) or part.text for part in message.parts)
 
 
-def _message(value: object, rest: Rest, path: str, at: int) -> Message:
+def _plain(value: object, rest: Rest) -> Message | None:
+    """The commonest form, a role and a text, without looking for others."""
     if type(value) is dict and len(value) == 2 and not rest.big:
         role, content = value.get("role"), value.get("content")
         if type(content) is str and role in _PLAIN:
             return Message(role=role, parts=(Text(text=content),))
-    return read_message(value, rest, f"{path}[{at}]")
+    return None
 
 
 def _role(value: dict[str, Any], path: str) -> str:
