@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from trainer.packing import Packed, attention_mask
+from trainer.attention import tree_of
+from trainer.packing import Packed
 
 CHUNK = 128
 """Trained positions whose logits exist at the same time."""
@@ -21,14 +22,14 @@ def trained_logprobs(model: Any, packed: Packed) -> torch.Tensor:
     """[m], parallel to `packed.targets`; temperature 1, the full softmax.
 
     `model` is a causal language model of transformers, with or without adapters in its layers:
-    `.model` gives the last hidden states, `.lm_head` the logits.
+    `.model` gives the last hidden states, `.lm_head` the logits; its attention is `attend`.
     """
     device = next(model.parameters()).device
     hidden = model.model(
         input_ids=torch.tensor([packed.token_ids], device=device),
         position_ids=torch.tensor([packed.positions], device=device),
-        attention_mask=attention_mask(packed).to(device),
         use_cache=False,
+        tree=tree_of(packed, model.lm_head.weight),
     ).last_hidden_state[0]
     sources = torch.tensor(packed.sources, device=device)
     targets = torch.tensor(packed.targets, device=device)
@@ -90,7 +91,7 @@ def recompute_layers(model: Any, tokens: int, budget: int) -> int:
     """
     config: Any = model.config
     layers = list(model.model.layers)
-    floats = 12 * config.hidden_size + 5 * config.intermediate_size
+    floats = 10 * config.hidden_size + 4 * config.intermediate_size
     size = 4 * tokens * floats
     kept: int = min(len(layers), max(1, budget // size))
     for index, layer in enumerate(layers):

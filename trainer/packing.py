@@ -10,13 +10,18 @@ depends on the samples alone, not on their order.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from flywheel.errors import UsageError
 from trainer.samples import Sample
 
-if TYPE_CHECKING:
-    import torch
+
+class Node(NamedTuple):
+    """A run of laid out tokens that the same samples share."""
+
+    size: int
+    ancestors: tuple[int, ...]
+    """Indices of the nodes before it on its samples' path, root first."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,8 @@ class Packed:
     """[n]"""
     positions: tuple[int, ...]
     """[n] depth in the trie: the token's place in its own sample."""
-    ends: tuple[int, ...]
-    """[n] where the token's subtree ends: token i sees j when j <= i < ends[j]."""
+    nodes: tuple[Node, ...]
+    """In the order laid out; a token sees its node's ancestors, and its own node up to itself."""
     sources: tuple[int, ...]
     """[m] the laid out token whose output predicts the trained one."""
     targets: tuple[int, ...]
@@ -76,16 +81,6 @@ def laid_out(samples: Sequence[Sample]) -> int:
     for before, after in pairwise(ordered):
         size -= shared_prefix(before.token_ids, after.token_ids)
     return size
-
-
-def attention_mask(packed: Packed) -> "torch.Tensor":
-    """Boolean [1, 1, n, n]; True = row's token sees column's token."""
-    import torch
-
-    index = torch.arange(len(packed.token_ids))
-    ends = torch.tensor(packed.ends)
-    seen = (index[None, :] <= index[:, None]) & (index[:, None] < ends[None, :])
-    return seen[None, None]
 
 
 def _order(sample: Sample) -> tuple[tuple[int, ...], str, str]:
@@ -144,9 +139,25 @@ def _lay_out(members: Sequence[Sample]) -> Packed:
         samples=tuple(ordered),
         token_ids=tuple(token_ids),
         positions=tuple(positions),
-        ends=tuple(ends),
+        nodes=tuple(_nodes(positions, ends)),
         sources=sources,
         targets=targets,
         owners=owners,
         places=places,
     )
+
+
+def _nodes(positions: list[int], ends: list[int]) -> Iterator[Node]:
+    """Cuts the layout where a subtree begins or ends; `ends` is parallel to `positions`."""
+    starts = [
+        index
+        for index in range(len(positions))
+        if index == 0
+        or positions[index] != positions[index - 1] + 1
+        or ends[index] != ends[index - 1]
+    ]
+    open_: list[int] = []
+    for number, (start, stop) in enumerate(pairwise([*starts, len(positions)])):
+        open_ = [each for each in open_ if ends[starts[each]] > start]
+        yield Node(stop - start, tuple(open_))
+        open_.append(number)

@@ -11,12 +11,16 @@ from typing import Any
 import msgspec
 
 from flywheel.durable import write
-from flywheel.errors import CorruptFile
+from flywheel.errors import CorruptFile, UsageError
 
 
 class ProbePair(msgspec.Struct, frozen=True):
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.completion_ids:
+            raise UsageError("a probe pair needs a prompt and a completion of a token or more each")
 
 
 class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,19 @@
 """A small random Llama with grouped key-value heads, an adapter that learns, and samples."""
 
 import random
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
-from trainer.models import add_adapter
+from flywheel.records import Tokens, say
+from flywheel.rows import TrainingRow, write_rows
+from trainer.attention import attend
+from trainer.job import Job
+from trainer.models import add_adapter, load_tokenizer, use_attention
+from trainer.render import Rendering, renderer_for
 from trainer.samples import Sample
 
 
@@ -15,7 +22,9 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def small_model(dtype: torch.dtype = torch.float64, seed: int = 0) -> Any:
+def small_model(
+    dtype: torch.dtype = torch.float64, seed: int = 0, attention: str | None = None
+) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -38,6 +47,10 @@ def small_model(dtype: torch.dtype = torch.float64, seed: int = 0) -> Any:
         generator = torch.Generator().manual_seed(1000 * seed + index)
         with torch.no_grad():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    if attention is None:
+        use_attention(model, "flywheel_tree", attend)
+    else:
+        model.set_attn_implementation(attention)
     return model.to(dtype).train()
 
 
@@ -94,3 +107,72 @@ def sample_of() -> Any:
 @pytest.fixture
 def model_of() -> Any:
     return small_model
+
+
+TINY = Path(__file__).resolve().parents[1] / "sorting" / "base"
+
+
+@pytest.fixture(scope="session")
+def rendering() -> Rendering:
+    return renderer_for(load_tokenizer(TINY))
+
+
+def sorting_row(digits: list[int], rendering: Rendering, **changes: Any) -> TrainingRow:
+    """A right answer to the sorting problem, with the tokens of one who said it."""
+    prompt = (say("system", "Sort the digits."), say("user", " ".join(map(str, digits))))
+    answer = say("assistant", " ".join(map(str, sorted(digits))))
+    ids, mask = rendering.render_sample(prompt, answer)
+    start = mask.index(True)
+    row = TrainingRow(
+        trace_id="t" + "".join(map(str, digits)),
+        span_id="s",
+        problem_id="p" + "".join(map(str, digits)),
+        messages=prompt,
+        completion=answer,
+        finish_reason="stop",
+        reward=1.0,
+        tokens=Tokens(
+            prompt_ids=tuple(ids[:start]),
+            completion_ids=tuple(ids[start:]),
+            logprobs=(-0.5,) * (len(ids) - start),
+            policy_versions=("sorting-v0",),
+            template_digest=rendering.template_digest,
+            tokenizer_digest=rendering.tokenizer_digest,
+        ),
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+@pytest.fixture
+def row_of(rendering: Rendering) -> Any:
+    return lambda digits, **changes: sorting_row(digits, rendering, **changes)
+
+
+@pytest.fixture
+def job_in(tmp_path: Path, rendering: Rendering) -> Any:
+    """Writes rows and job.json for a short run on the tiny model; returns the job's path."""
+
+    def write_job(
+        name: str, count: int = 20, train: dict[str, Any] | None = None, **more: Any
+    ) -> Path:
+        draw = random.Random(7)
+        rows = [
+            sorting_row([draw.randrange(10) for _ in range(4)], rendering) for _ in range(count)
+        ]
+        folder = tmp_path / name
+        folder.mkdir()
+        write_rows(folder / "rows.parquet", rows)
+        settings = {"epochs": 2, "batch": 4, "checkpoint_every": 2, "micro_tokens": 128}
+        job = Job(
+            run_id="run",
+            base_model=str(TINY),
+            rows=str(folder / "rows.parquet"),
+            train=settings | (train or {}),
+            out=str(folder),
+            threads=1,
+            **more,
+        )
+        (folder / "job.json").write_bytes(msgspec.json.encode(job))
+        return folder / "job.json"
+
+    return write_job

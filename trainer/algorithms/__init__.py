@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from flywheel.rows import TrainingRow
 from trainer.algorithms.rejection import rejection
-from trainer.algorithms.rows import Layout, Prepared
+from trainer.algorithms.rows import Prepared
 from trainer.algorithms.sft import sft
+from trainer.render import Rendering
 
-Algorithm = Callable[[list[TrainingRow], Layout], Prepared]
+Algorithm = Callable[[list[TrainingRow], Rendering], Prepared]
 
 ALGORITHMS: dict[str, Algorithm] = {
     "rejection": rejection,

@@ -7,15 +7,16 @@ the rows were not sampled by anyone: they are rendered. (Yuan et al. 2023, arXiv
 from functools import partial
 
 from flywheel.rows import TrainingRow
-from trainer.algorithms.rows import Layout, Prepared, prepare, rendered, sampled
+from trainer.algorithms.rows import Prepared, prepare, rendered, sampled
+from trainer.render import Rendering
 from trainer.samples import Sample
 
 
-def rejection(rows: list[TrainingRow], layout: Layout) -> Prepared:
-    return prepare(rows, partial(_sample, layout=layout))
+def rejection(rows: list[TrainingRow], rendering: Rendering) -> Prepared:
+    return prepare(rows, partial(_sample, rendering=rendering))
 
 
-def _sample(row: TrainingRow, layout: Layout) -> Sample:
+def _sample(row: TrainingRow, rendering: Rendering) -> Sample:
     if row.tokens is None and row.origin == "demonstration":
-        return rendered(row, layout)
-    return sampled(row, layout)
+        return rendered(row, rendering)
+    return sampled(row, rendering)

@@ -8,24 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flywheel.errors import BadRecord
-from flywheel.records import Truncated
 from flywheel.rows import TrainingRow
+from trainer.render import Rendering
 from trainer.samples import Sample
 
 ENDED = ("stop", "tool_calls")
 """Finish reasons of an answer that the model itself ended."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the base model's conversations are laid out in tokens."""
-
-    template_digest: str
-    tokenizer_digest: str
-    stop_ids: frozenset[int]
-    render: Callable[[TrainingRow], tuple[list[int], list[bool]]]
-    """Prompt and answer as token ids, and which of them the model would have said itself: from
-    the answer's first content token to its stop token."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ def prepare(rows: list[TrainingRow], make: Callable[[TrainingRow], Sample]) -> P
     return Prepared(tuple(samples), tuple(refused))
 
 
-def sampled(row: TrainingRow, layout: Layout) -> Sample:
+def sampled(row: TrainingRow, rendering: Rendering) -> Sample:
     """The exact tokens that the policy saw and said.
 
     Raises:
@@ -60,8 +48,10 @@ def sampled(row: TrainingRow, layout: Layout) -> Sample:
         raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
     if not tokens.prompt_ids or not tokens.completion_ids:
         raise BadRecord("its prompt or its answer has no tokens")
-    _same("template", tokens.template_digest, layout.template_digest)
-    _same("tokenizer", tokens.tokenizer_digest, layout.tokenizer_digest)
+    if max(*tokens.prompt_ids, *tokens.completion_ids) >= len(rendering.tokenizer):
+        raise BadRecord("has a token id that the tokenizer does not know")
+    _same("template", tokens.template_digest, rendering.template_digest)
+    _same("tokenizer", tokens.tokenizer_digest, rendering.tokenizer_digest)
     before, said = len(tokens.prompt_ids), len(tokens.completion_ids)
     logprobs = tokens.logprobs
     if logprobs is not None and len(logprobs) != said:
@@ -69,7 +59,7 @@ def sampled(row: TrainingRow, layout: Layout) -> Sample:
     version = tokens.policy_versions[-1] if len(tokens.policy_versions) == 1 else None
     return _sample(
         row,
-        layout,
+        rendering,
         [*tokens.prompt_ids, *tokens.completion_ids],
         [False] * before + [True] * said,
         behaviour_logprobs=None if logprobs is None else (0.0,) * before + tuple(logprobs),
@@ -77,19 +67,16 @@ def sampled(row: TrainingRow, layout: Layout) -> Sample:
     )
 
 
-def rendered(row: TrainingRow, layout: Layout) -> Sample:
+def rendered(row: TrainingRow, rendering: Rendering) -> Sample:
     """The row's messages, laid out by the template.
 
     Raises:
-        BadRecord: its messages are not whole, or its answer did not end.
+        BadRecord: its answer did not end, or a message is not whole or not text.
     """
     if row.finish_reason not in (None, *ENDED):
         raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
-    for message in (*row.messages, row.completion):
-        if any(isinstance(part, Truncated) for part in message.parts):
-            raise BadRecord(f"a {message.role} message was truncated when it was stored")
-    token_ids, mask = layout.render(row)
-    return _sample(row, layout, token_ids, mask)
+    token_ids, mask = rendering.render_sample(row.messages, row.completion, row.tools)
+    return _sample(row, rendering, token_ids, mask)
 
 
 def _same(what: str, own: str | None, wanted: str) -> None:
@@ -99,7 +86,7 @@ def _same(what: str, own: str | None, wanted: str) -> None:
 
 def _sample(
     row: TrainingRow,
-    layout: Layout,
+    rendering: Rendering,
     token_ids: list[int],
     mask: list[bool],
     *,
@@ -107,7 +94,7 @@ def _sample(
     policy_versions: tuple[str | None, ...] | None = None,
 ) -> Sample:
     trained = [token for token, wanted in zip(token_ids, mask, strict=True) if wanted]
-    if not trained or trained[-1] not in layout.stop_ids:
+    if not trained or trained[-1] not in rendering.stop_ids:
         raise BadRecord("its answer does not end with a stop token")
     if row.weight <= 0:
         raise BadRecord(f"its weight is {row.weight}")
@@ -119,7 +106,7 @@ def _sample(
         token_ids=tuple(token_ids),
         mask=tuple(mask),
         weights={"ce": tuple(row.weight if wanted else 0.0 for wanted in mask)},
-        template_digest=layout.template_digest,
+        template_digest=rendering.template_digest,
         behaviour_logprobs=behaviour_logprobs,
         policy_versions=policy_versions,
     )

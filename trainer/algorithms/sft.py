@@ -3,8 +3,9 @@
 from functools import partial
 
 from flywheel.rows import TrainingRow
-from trainer.algorithms.rows import Layout, Prepared, prepare, rendered
+from trainer.algorithms.rows import Prepared, prepare, rendered
+from trainer.render import Rendering
 
 
-def sft(rows: list[TrainingRow], layout: Layout) -> Prepared:
-    return prepare(rows, partial(rendered, layout=layout))
+def sft(rows: list[TrainingRow], rendering: Rendering) -> Prepared:
+    return prepare(rows, partial(rendered, rendering=rendering))

@@ -1,0 +1,81 @@
+"""Attention over a trie of samples: each node's tokens see its ancestors' and, causally, their own.
+
+Enters a packed layout, leaves what `use_attention` puts into a model's layers. No mask over the
+whole micro-batch exists, and nothing is computed that no token sees. Without a tree it is plain
+causal attention.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from trainer.packing import Node, Packed
+
+
+class Branch(NamedTuple):
+    path: tuple[int, ...]
+    """Indices of the node's ancestors, root first, and the node itself."""
+    mask: torch.Tensor | None
+    """[own, path] what is added to the scores. None = the node is a root: causal."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    sizes: list[int]
+    """Tokens of each node, as laid out."""
+    branches: list[Branch]
+
+
+def tree_of(packed: Packed, like: torch.Tensor) -> Tree:
+    """`like` gives the masks' type and device."""
+    sizes = [node.size for node in packed.nodes]
+    return Tree(
+        sizes, [_branch(node, index, sizes, like) for index, node in enumerate(packed.nodes)]
+    )
+
+
+def _branch(node: Node, index: int, sizes: list[int], like: torch.Tensor) -> Branch:
+    path = (*node.ancestors, index)
+    if not node.ancestors:
+        return Branch(path, None)
+    above = sum(sizes[ancestor] for ancestor in node.ancestors)
+    mask = like.new_zeros(node.size, above + node.size)
+    unseen = torch.ones_like(mask, dtype=torch.bool).triu(above + 1)
+    return Branch(path, mask.masked_fill(unseen, float("-inf")))
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    tree: Tree | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention interface. query [1, heads, n, width], key and value [1, fewer
+    heads, n, width]; the answer is [1, n, heads, width]."""
+    sizes = [query.shape[2]] if tree is None else tree.sizes
+    branches = [Branch((0,), None)] if tree is None else tree.branches
+    queries, keys, values = (torch.split(each, sizes, dim=2) for each in (query, key, value))
+    found = []
+    for own, (path, mask) in zip(queries, branches, strict=True):
+        out = scaled_dot_product_attention(
+            own,
+            _along(keys, path),
+            _along(values, path),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=scaling,
+            enable_gqa=True,
+        )
+        found.append(out.transpose(1, 2))
+    return torch.cat(found, dim=1), None
+
+
+def _along(parts: tuple[torch.Tensor, ...], path: tuple[int, ...]) -> torch.Tensor:
+    return torch.cat([parts[index] for index in path], dim=2) if len(path) > 1 else parts[path[0]]
