@@ -14,7 +14,7 @@ from tasks.turns import Turn, environment_of, home, note, project_of
 @step(minutes=60)
 def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     """Writes the turn's dataset; the verdict has its id, rows and the counts of each rule."""
-    from storage.curate import curate
+    from storage.curate import curate, rule_specs
     from storage.datasets import write_dataset
     from storage.gate import data_gate
     from storage.leakage import leakage_check
@@ -22,16 +22,18 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
 
     project = project_of(turn)
     heldout = problems(home(), environment_of(project).name, split="heldout")
-    made = curate(candidates(turn), project.curate.rules, heldout, project.curate.near_duplicate)
-    leaks = leakage_check(made.rows, heldout, project.curate.near_duplicate)
-    dataset = write_dataset(home(), turn.project, made, parents=(turn.run_id,))
+    rules, alike = rule_specs(project.curate), project.curate.near_duplicate
+    made = curate(candidates(turn), rules, heldout, alike)
+    leaks = leakage_check(made.rows, heldout, alike)
+    dataset = write_dataset(home(), turn.project, made, parents=(turn.run_id,), rules=rules)
     gate = data_gate(
         made.rows,
         home().path(dataset.path),
         min_rows=project.curate.min_rows,
         max_tokens=project.serving.context,
     )
-    reasons = [*gate.failures, *(f"row {leak.row_id} leaks {leak.problem_id}" for leak in leaks)]
+    told = [f"trace {leak.trace_id} leaks {leak.problem_id}" for leak in leaks]
+    reasons = [*gate.failures, *told]
     said = verdict(
         "data",
         gate.passed and not leaks,

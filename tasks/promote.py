@@ -19,18 +19,19 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
     from serving.promotion import promote
     from serving.registry import Registry
     from serving.server import running
-    from serving.verify import check_logprobs
+    from serving.verify import check_logprobs, read_probe
 
     report("promoting", 0, 1)
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
     engine = EngineClient(running(home()).engine_url)
+    probe = read_probe(run_folder(turn) / "probe.json")
     try:
         promoted = promote(
             home(),
             deployment,
             engine=engine,
             registry=Registry(home()),
-            verify=lambda: check_logprobs(engine, deployment.name, run_folder(turn) / "probe.json"),
+            verify=lambda: check_logprobs(engine, deployment.name, probe),
             reason=evaluation["reason"],
             by="flywheel turn",
             run_id=turn.run_id,
