@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 
 from flywheel import children
-from flywheel.errors import Busy, EngineError, FlywheelError
+from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart
 from flywheel.home import Home
 from flywheel.project import Project, base_folder, load_project
 from flywheel.settings import Settings, load, quiet_dependencies
@@ -102,9 +102,15 @@ def ensure(home: Home, project: Project, settings: Settings) -> Iterator[ServerR
 
 
 def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
+    model = base_folder(project, settings.models)
+    if not model.is_dir():
+        raise MissingPart(
+            f"the base model {project.model.base!r} of {project.name} is neither in its folder "
+            f"nor at {model}: `make model` brings the demo's"
+        )
     return EngineProcess(
         home,
-        base_folder(project, settings.models),
+        model,
         threads=settings.threads,
         context=project.serving.context,
         adapters=lambda: adapters_of(home, frozenset({project.name})),
@@ -193,8 +199,8 @@ class _Life:
                 await asyncio.gather(keeping, return_exceptions=True)
 
     async def _keep(self) -> None:
-        await asyncio.to_thread(_route_base, self.home, self.project, self.settings)
         await self.keeper.start()
+        await asyncio.to_thread(_route_base, self.home, self.project, self.settings)
         engine_url = self.keeper.engine.url
         self.gateway.upstream.point_to(engine_url)
         if self.reconcile is not None:

@@ -9,16 +9,21 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 import openai
+import psutil
 import pytest
 
+from flywheel.errors import Busy, FlywheelError
 from flywheel.home import Home
+from flywheel.project import Project, load_project
 from flywheel.records import Trace
+from flywheel.settings import Settings
 from serving import presence, routing
-from serving.server import running
+from serving.server import ensure, running, serve
 from storage.committer import commit
 from storage.queries import traces
 from tests.serving.running import body, journalled, route
@@ -236,3 +241,80 @@ def test_a_record_of_a_process_that_is_gone_or_another_is_no_server(tmp_path: Pa
     assert running(home) is None
     child.wait()
     assert journalled(home) == []
+
+
+# --- with the embedded engine and the tests' tiny model -----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Project:
+    return load_project(ROOT / "tests" / "sorting")
+
+
+def settings_of(home: Home) -> Settings:
+    return Settings(home=home.root, threads=1)
+
+
+@pytest.mark.slow
+def test_ensure_gives_one_server_to_all_who_ask_and_ends_it(tmp_path: Path, tiny: Project) -> None:
+    home = Home(tmp_path)
+    with ensure(home, tiny, settings_of(home)) as record:
+        with ensure(home, tiny, settings_of(home)) as again:
+            assert again == record == running(home)
+        create = openai.OpenAI(base_url=record.url + "/v1", api_key="none").chat.completions.create
+        asked: Any = {"model": "sorting", "messages": [{"role": "user", "content": "3 1 2"}]}
+        answers = [create(**asked, n=2, temperature=0.7, seed=1), create(**asked, max_tokens=2)]
+        pieces = list(create(**asked, temperature=0, stream=True))
+        whole = create(**asked, temperature=0)
+        other = load_project(ROOT / "tests" / "sorting").model_copy(update={"name": "other"})
+        with pytest.raises(Busy, match="sorting"), ensure(home, other, settings_of(home)):
+            pass
+    assert running(home) is None and presence.started(record.pid) is None
+    streamed = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+    assert streamed == whole.choices[0].message.content
+    commit(home)
+    kept = {trace.external_id: trace for batch in traces(home) for trace in batch}
+    assert set(kept) == {answers[0].id, answers[1].id, pieces[0].id, whole.id}
+    for trace in kept.values():
+        assert trace.fidelity == "trainable", trace.fidelity_reasons
+        (span,) = trace.spans
+        assert span.call and span.call.deployment == "sorting-v0"
+        for choice in span.call.choices:
+            assert choice.tokens and choice.tokens.logprobs and choice.tokens.prompt_ids
+            assert len(choice.tokens.logprobs) == len(choice.tokens.completion_ids)
+    first, second = (kept[one].spans[0].call for one in (pieces[0].id, whole.id))
+    assert first and second
+    assert first.choices == second.choices
+
+
+@pytest.mark.slow
+def test_a_server_never_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from flywheel.home import Home\n"
+        "from flywheel.project import load_project; from flywheel.settings import Settings\n"
+        "from serving.server import ensure\n"
+        "home = Home(Path(sys.argv[1])); project = load_project(Path('tests/sorting'))\n"
+        "with ensure(home, project, Settings(home=home.root, threads=1)): time.sleep(600)\n"
+    )
+    home = Home(tmp_path)
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT)
+    try:
+        wait(lambda: running(home), 120)
+        record = running(home)
+        assert record is not None
+        engines = [child.pid for child in psutil.Process(record.pid).children(recursive=True)]
+        assert engines
+    finally:
+        parent.kill()
+        parent.wait()
+    wait(lambda: running(home) is None)
+    wait(lambda: not any(presence.started(engine) for engine in engines))
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_there_is_said_by_name(tmp_path: Path, tiny: Project) -> None:
+    project = tiny.model_copy(update={"model": tiny.model.model_copy(update={"base": "nowhere"})})
+    home = Home(tmp_path / "home")
+    with pytest.raises(FlywheelError, match="nowhere"):
+        serve(home, project, settings_of(home), port=0)
+    assert running(home) is None and not home.routing.exists()
