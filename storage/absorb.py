@@ -4,9 +4,12 @@ Enter lines as they lay in segments and journals; leave rows of every table, and
 understood. A line whose hash was taken in before is not read again.
 """
 
+import contextlib
+import gc
 import hashlib
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +46,33 @@ class Absorbed:
 def absorb(database: "DuckDBPyConnection", sequence: int, lines: list[Line]) -> Absorbed:
     """Merges `lines` under ledger sequence `sequence`."""
     done = Absorbed()
+    with _no_collection():
+        _absorb(database, sequence, lines, done)
+    return done
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the cycle collector: it would walk ten thousand traces again and again, which have
+    none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _absorb(
+    database: "DuckDBPyConnection", sequence: int, lines: list[Line], done: Absorbed
+) -> None:
     records = _fresh(database, sequence, lines, done)
     if traces := [one for kind, one in records if kind == "trace"]:
         _absorb_traces(database, sequence, traces, done)
     for kind in entries.TABLES:
         if found := [one for named, one in records if named == kind]:
             _absorb_entries(database, sequence, kind, found, done)
-    return done
 
 
 def _fresh(
@@ -164,7 +187,6 @@ def _add(
     rows.add_trace(
         seen,
         raws=sorted(raws.union(was[2] if was else ())),
-        content=columns.content_of(seen),
         absent=bool(missing_parents(seen)),
     )
     counts["traces"] += was is None

@@ -25,6 +25,7 @@ from flywheel.records import (
     Trace,
     Usage,
 )
+from storage.merge import PLAIN, settled
 
 _TEXT, _TEXTS, _INT, _FLOAT, _BOOL = "VARCHAR", "VARCHAR[]", "BIGINT", "DOUBLE", "BOOLEAN"
 
@@ -58,7 +59,7 @@ class SpanRest(Record, frozen=True, kw_only=True):
     attributes: dict[str, Any] = field(default_factory=dict)
     tool: ToolCall | None = None
     result: ToolResult | None = None
-    sampling: Sampling = Sampling()
+    sampling: Sampling = PLAIN.sampling
     usage_reason: str | None = None
 
 
@@ -79,8 +80,9 @@ class Rows:
         self.tokens: list[tuple[Any, ...]] = []
         self.messages: dict[str, tuple[str, str, bytes]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
+        self._keys: dict[int, tuple[Message, str]] = {}
 
-    def add_trace(self, seen: Trace, *, raws: list[str], content: str | None, absent: bool) -> None:
+    def add_trace(self, seen: Trace, *, raws: list[str], absent: bool) -> None:
         """`seen`: judged, as readers see it."""
         starts = [span.start for span in seen.spans if span.start is not None]
         ends = [span.end for span in seen.spans if span.end is not None]
@@ -88,8 +90,8 @@ class Rows:
             seen.id, self._sequence, seen.project, seen.source, seen.external_id, seen.origin,
             seen.conversation, seen.user, seen.problem_id, seen.run_id, seen.attempt, seen.raw,
             raws, seen.fidelity, seen.fidelity_reasons, min(starts, default=None),
-            max(ends, default=None), len(seen.spans), absent, digest(seen), content, None,
-            _encoder.encode(seen.attributes) if seen.attributes else None,
+            max(ends, default=None), len(seen.spans), absent, digest(seen), self._content(seen),
+            None, _encoder.encode(seen.attributes) if seen.attributes else None,
         ))  # fmt: skip
 
     def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
@@ -122,11 +124,23 @@ class Rows:
                     one.logprobs, one.policy_versions, one.template_digest, one.tokenizer_digest,
                 ))  # fmt: skip
 
+    def _content(self, trace: Trace) -> str | None:
+        """A hash of what was said in the trace's model calls, without ids and times."""
+        said = [
+            "".join(map(self._message, (*span.call.input, *(one.message for one in choices))))
+            for span in trace.spans
+            if span.call and (choices := span.call.choices)
+        ]
+        return digest_bytes("\n".join(sorted(said)).encode()) if said else None
+
     def _message(self, message: Message) -> str:
+        if (known := self._keys.get(id(message))) is not None:
+            return known[1]
         body = _encoder.encode(message)
         key = hashlib.blake2b(body, digest_size=16).hexdigest()
         if key not in self.messages:
             self.messages[key] = (key, message.role, body)
+        self._keys[id(message)] = (message, key)
         return key
 
     def _tools(self, tools: tuple[dict[str, Any], ...] | None) -> str | None:
@@ -136,16 +150,6 @@ class Rows:
         key = digest_bytes(body)
         self.toolsets.setdefault(key, (key, body))
         return key
-
-
-def content_of(trace: Trace) -> str | None:
-    """A hash of what was said in the trace's model calls, without ids and times."""
-    said = sorted(
-        digest(span.call.input, [choice.message for choice in span.call.choices])
-        for span in trace.spans
-        if span.call and span.call.choices
-    )
-    return digest(said) if said else None
 
 
 def assemble(
@@ -212,11 +216,12 @@ def _span_of(
                 "model", "response_model", "deployment", "routing_probability", "cost_usd", "cached"
             )},
         )  # fmt: skip
-    return Span(
+    return settled(
+        Span(
         id=row["id"], kind=row["kind"], name=row["name"], parents=tuple(row["parents"]),
         start=row["started"], end=row["ended"], error=row["error"], version=row["version"],
         call=call, tool=rest.tool, result=rest.result, attributes=rest.attributes,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _tokens_of(row: dict[str, Any]) -> Tokens:

@@ -63,6 +63,7 @@ def reading(home: Home, *, wait_s: float = 120.0) -> Iterator["DuckDBPyConnectio
         database = _opened(home, read_only=True, wait_s=wait_s)
     try:
         reached = schema.version(database)
+        schema.check(reached)
         if 0 < reached < schema.newest():
             raise FlywheelError(
                 f"{home.database} is of version {reached}: run `flywheel ingest` to bring it up"

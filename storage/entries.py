@@ -32,8 +32,13 @@ def _grade(one: Grade) -> dict[str, Any]:
         "trace_id": one.trace_id, "span_id": one.span_id, "reward": one.reward, "value": one.value,
         "weight": one.weight, "reason": one.reason, "kind": one.kind, "grader": one.grader,
         "problem_id": one.problem_id, "confirmed_by": one.confirmed_by, "given": one.at,
-        "digest": digest(one),
+        "digest": _all_of(one),
     }  # fmt: skip
+
+
+def _all_of(grade: Grade) -> str:
+    """A hash of every field, the same whether or not a default was spelled out."""
+    return digest(msgspec.structs.astuple(grade))
 
 
 def _feedback(one: Feedback) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def stands(old: Any, new: Any) -> Any:
     if old == new:
         return old
     if isinstance(new, Grade):
-        return max(old, new, key=lambda one: (one.at, digest(one)))
+        return max(old, new, key=lambda one: (one.at, _all_of(one)))
     known = {
         name: getattr(old, name)
         for name in new.__struct_fields__

@@ -10,13 +10,16 @@ from typing import Any
 import msgspec
 
 from flywheel.ids import digest
-from flywheel.records import Span, Trace
+from flywheel.records import ModelCall, Span, Trace
 from storage.fidelity import judge
 
 _PLAIN = (
     "project", "source", "external_id", "origin", "conversation", "user", "problem_id", "run_id",
     "attempt", "raw",
 )  # fmt: skip
+
+PLAIN = ModelCall(input=())
+"""Holds the defaults themselves, by which an encoder knows what to leave out."""
 
 
 def merge(state: Trace | None, part: Trace) -> Trace:
@@ -34,10 +37,28 @@ def merge(state: Trace | None, part: Trace) -> Trace:
     spans = {span.id: span for span in state.spans}
     before = dict(spans)
     for span in part.spans:
-        spans[span.id] = _winner(spans.get(span.id), span)
+        spans[span.id] = _winner(spans.get(span.id), settled(span))
     if spans != before:
         changes["spans"] = _ordered(spans)
     return msgspec.structs.replace(state, **changes) if changes else state
+
+
+def settled(span: Span) -> Span:
+    """`span` in the one form that equal spans have as bytes.
+
+    A default that was spelled out is written, the default itself is not: hashes must not differ.
+    """
+    call = span.call
+    if call is None:
+        return span
+    changes: dict[str, Any] = {}
+    if call.sampling is not PLAIN.sampling and call.sampling == PLAIN.sampling:
+        changes["sampling"] = PLAIN.sampling
+    if call.usage is not PLAIN.usage and call.usage == PLAIN.usage:
+        changes["usage"] = PLAIN.usage
+    if not changes:
+        return span
+    return msgspec.structs.replace(span, call=msgspec.structs.replace(call, **changes))
 
 
 def copies(trace: Trace) -> dict[str, str]:
@@ -98,13 +119,17 @@ def judged(trace: Trace) -> Trace:
 
 
 def _normal(part: Trace) -> Trace:
+    if len(part.spans) == 1 and part.fidelity is None and settled(part.spans[0]) is part.spans[0]:
+        return part
     spans: dict[str, Span] = {}
     for span in part.spans:
-        spans[span.id] = _winner(spans.get(span.id), span)
+        spans[span.id] = _winner(spans.get(span.id), settled(span))
     return msgspec.structs.replace(part, spans=_ordered(spans), fidelity=None, fidelity_reasons=())
 
 
 def _ordered(spans: dict[str, Span]) -> tuple[Span, ...]:
+    if len(spans) < 2:
+        return tuple(spans.values())
     return tuple(sorted(spans.values(), key=lambda span: (span.start or 0, span.id)))
 
 

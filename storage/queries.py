@@ -14,6 +14,7 @@ from flywheel.records import Feedback, Grade, Problem, Record, Trace
 from storage import entries
 from storage.copies import RECORDED
 from storage.database import reading
+from storage.lineage import lineage as lineage
 from storage.merge import counted_once
 from storage.rows import load, named, seen_as, table_of
 

@@ -7,6 +7,8 @@ Each migration runs in a transaction of its own with the row that notes it.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flywheel.errors import FlywheelError
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -28,9 +30,21 @@ def version(database: "DuckDBPyConnection") -> int:
     return int(last)
 
 
+def check(reached: int) -> None:
+    """
+    Raises:
+        FlywheelError: the database was written by newer code than this.
+    """
+    if reached > newest():
+        raise FlywheelError(
+            f"the store is of version {reached}, newer than this program's {newest()}: update it"
+        )
+
+
 def migrate(database: "DuckDBPyConnection") -> None:
     """Applies what is missing."""
     reached = version(database)
+    check(reached)
     for number, path in sorted(_migrations().items()):
         if number <= reached:
             continue
