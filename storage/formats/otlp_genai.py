@@ -24,6 +24,10 @@ from .parsed import Rest
 from .parts import arguments_text
 from .usage import count, settle
 
+_KIND = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind",
+         "llm.request.type")  # fmt: skip
+_SAID_BY_KIND = frozenset(("chat", "llm", "tool", "execute_tool", "agent", "invoke_agent"))
+"""Values that say no more than the span's kind; others stay among the attributes."""
 _MODEL = frozenset(("chat", "text_completion", "completion", "generate_content"))
 _AGENT = frozenset(("invoke_agent", "create_agent", "invoke_workflow", "workflow", "agent"))
 _CONVERSATION = ("gen_ai.conversation.id", "session.id",
@@ -77,6 +81,7 @@ def read_content(
     name: str, attributes: dict[str, Any], events: list[dict[str, Any]], rest: Rest
 ) -> SpanContent:
     used: set[str] = {key for key in (*_CONVERSATION, *_USER) if key in attributes}
+    used |= {key for key in _KIND if str(attributes.get(key)).lower() in _SAID_BY_KIND}
     kind = _kind(attributes)
     if kind == "tool":
         return _tool(name, attributes, events, used)
@@ -138,7 +143,7 @@ def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCa
         model = attributes["llm.model_name"]
         used.add("llm.model_name")
     used |= {"gen_ai.request.model", "gen_ai.response.model", "llm.request.model_name",
-             "llm.response.model_name", "gen_ai.operation.name"}  # fmt: skip
+             "llm.response.model_name"}  # fmt: skip
     return ModelCall(
         input=spoken.input,
         choices=choices,
@@ -186,7 +191,7 @@ def _tool(
         for keys in (names, inputs, outputs)
     ]
     used.update(key for key in chosen if key)
-    used |= {"gen_ai.tool.call.id", "gen_ai.operation.name"}
+    used.add("gen_ai.tool.call.id")
     named, given, gave = (attributes.get(key) if key else None for key in chosen)
     id = attributes.get("gen_ai.tool.call.id")
     id = None if id is None else str(id)

@@ -1,0 +1,75 @@
+"""JSON that is sound, mended, or refused with its reason."""
+
+import json
+
+import pytest
+
+from flywheel.errors import BadRecord
+from storage.json_in import MOST_DEPTH, decode, elements
+
+
+def test_lone_surrogates_and_nul_are_replaced_and_whole_pairs_stay():
+    data = b'{"a": "x\\ud83d y", "b": "\\ud83d\\ude00", "c": "n\\u0000l", "\\udc00": 1}'
+    assert decode(data) == {"a": "x\ufffd y", "b": "\U0001f600", "c": "n\ufffdl", "\ufffd": 1}
+
+
+def test_bytes_that_are_no_utf8_are_replaced():
+    assert decode(b'{"a": "x\xffy"}') == {"a": "x\ufffdy"}
+
+
+def test_nan_infinity_and_endless_numbers_are_kept_as_text():
+    value = decode(b'[NaN, -Infinity, 1e999, ' + b"9" * 5000 + b"]")
+    assert value == ["NaN", "-Infinity", "1e999", "9" * 5000]
+
+
+def test_whole_numbers_beyond_64_bits_are_exact():
+    assert decode(b"[18446744073709551616]") == [2**64]
+
+
+def test_a_byte_order_mark_and_control_characters_are_no_fault():
+    assert decode(b'\xef\xbb\xbf{"a": "x\ty"}') == {"a": "x\ty"}
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH + 1, 1_000, 10_000, 200_000])
+def test_deep_nesting_is_refused(depth):
+    with pytest.raises(BadRecord, match=f"deeper than {MOST_DEPTH}"):
+        decode(b"[" * depth + b"]" * depth)
+    with pytest.raises(BadRecord, match=f"deeper than {MOST_DEPTH}"):
+        decode(b'{"a":' * depth + b"1" + b"}" * depth)
+
+
+def test_nesting_up_to_the_limit_is_read():
+    data = b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
+    assert json.dumps(decode(data), separators=(",", ":")).encode() == data
+
+
+@pytest.mark.parametrize("data", [b'{"a": "half', b'{"a": [1, 2', b'{"a":', b'{"a": 1'])
+def test_half_a_value_is_said_to_be_cut_off(data):
+    with pytest.raises(BadRecord, match="is cut off"):
+        decode(data)
+
+
+def test_nothing_but_nul_is_said_so():
+    with pytest.raises(BadRecord, match="nothing but blanks or NUL"):
+        decode(b"\x00" * 4096)
+
+
+def test_what_is_not_json_says_where():
+    with pytest.raises(BadRecord, match="at character 4"):
+        decode(b"[1 2, 3, 4]")
+
+
+def test_elements_of_an_array_keep_their_bytes():
+    assert list(elements(b'[ {"a" : 1} , [2],"x"\n]')) == [b'{"a" : 1}', b"[2]", b'"x"']
+
+
+def test_elements_before_a_break_are_given():
+    found = []
+    with pytest.raises(BadRecord, match="is cut off"):
+        for one in elements(b'[{"a": 1}, {"a": 2}, {"a": '):
+            found.append(one)
+    assert found == [b'{"a": 1}', b'{"a": 2}']
+
+
+def test_values_that_follow_each_other_are_elements():
+    assert list(elements(b'{\n"a": 1\n}\n{\n"a": 2\n}')) == [b'{\n"a": 1\n}', b'{\n"a": 2\n}']
