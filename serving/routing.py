@@ -5,13 +5,13 @@ saw and lose if another was faster. All else (MLflow's aliases, the ledger) foll
 """
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from flywheel import durable
 from flywheel.errors import Busy, CorruptFile
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.records import Record
+from storage.locks import held
 
 
 class ProjectRoute(Record, frozen=True, kw_only=True):
@@ -64,17 +64,14 @@ def replace(home: Home, routing: Routing, *, wait_s: float = 10.0) -> Routing:
     Raises:
         Busy: the file has moved on since `routing` was read; read again and decide again.
     """
-    home.locks.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(home.locks / "routing.lock", timeout=wait_s):
-            now = read(home).version
-            if now != routing.version:
-                raise Busy(
-                    f"{home.routing} is at version {now}, this change was made for "
-                    f"{routing.version}: somebody else replaced it; read it again"
-                )
-            written = msgspec.structs.replace(routing, version=now + 1)
-            durable.write(home.routing, msgspec.json.format(msgspec.json.encode(written)) + b"\n")
-            return written
-    except Timeout as error:
-        raise Busy(f"{home.locks / 'routing.lock'} is held for over {wait_s:g} s") from error
+    lock = home.locks / "routing.lock"
+    with held(lock, wait_s=wait_s, busy=f"{lock} has been held for over {wait_s:g} s"):
+        now = read(home).version
+        if now != routing.version:
+            raise Busy(
+                f"{home.routing} is at version {now}, this change was made for "
+                f"{routing.version}: somebody else replaced it; read it again"
+            )
+        written = msgspec.structs.replace(routing, version=now + 1)
+        durable.write(home.routing, msgspec.json.format(msgspec.json.encode(written)) + b"\n")
+        return written

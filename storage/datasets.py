@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from flywheel import durable
-from flywheel.errors import Busy, CorruptFile, UsageError
+from flywheel.errors import CorruptFile, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
@@ -24,6 +23,7 @@ from flywheel.lineage import Dataset, RuleCount
 from flywheel.records import Record
 from flywheel.rows import TrainingRow, read_rows, write_rows
 from storage.curate import Curated, Dropped, RuleSpec
+from storage.locks import held
 
 SCHEMA = 1
 """Version of the folder's layout."""
@@ -69,26 +69,23 @@ def write_dataset(
     identity = _identity(project, tuple(parents), tuple(rules), keys)
     final = home.datasets / project / identity
     final.parent.mkdir(parents=True, exist_ok=True)
-    home.locks.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(home.locks / f"dataset-{project}.lock", timeout=wait_s):
-            _clean(final.parent)
-            if not _stands(final):
-                manifest = Manifest(
-                    id=identity,
-                    schema_version=SCHEMA,
-                    project=project,
-                    parents=tuple(parents),
-                    rules=tuple(rules),
-                    counts=curated.counts,
-                    rows=len(keys),
-                    content="",
-                    keys=keys,
-                )
-                _publish(final, manifest, curated)
-            return _record(home, final, _manifest(final))
-    except Timeout as error:
-        raise Busy(f"another process is writing a dataset of {project}; try again") from error
+    busy = f"another process is writing a dataset of {project}; try again"
+    with held(home.locks / f"dataset-{project}.lock", wait_s=wait_s, busy=busy):
+        _clean(final.parent)
+        if not _stands(final):
+            manifest = Manifest(
+                id=identity,
+                schema_version=SCHEMA,
+                project=project,
+                parents=tuple(parents),
+                rules=tuple(rules),
+                counts=curated.counts,
+                rows=len(keys),
+                content="",
+                keys=keys,
+            )
+            _publish(final, manifest, curated)
+        return _record(home, final, _manifest(final))
 
 
 def read_dataset(home: Home, dataset: Dataset | str) -> list[TrainingRow]:

@@ -1,0 +1,110 @@
+"""Intents: what a promotion or rollback is about to do, on disk before it does anything.
+
+One file a project while it is under way. The routing file says afterwards whether it happened:
+`conclude` tells MLflow and the ledger, as often as it is called, and then forgets the intent.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from flywheel import durable
+from flywheel.errors import CorruptFile
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.lineage import Decision, Deployment, Outcome
+from flywheel.records import Record
+from serving.registry import Registry
+from serving.routing import ProjectRoute
+from storage.envelope import AnyRecord
+from storage.inbox import Inbox
+
+
+class Intent(Record, frozen=True, kw_only=True):
+    id: str
+    """ULID: the id of the Decision that ends it, however it ends."""
+    kind: Literal["promotion", "rollback"]
+    project: str
+    target: Deployment
+    """What shall be champion."""
+    replaces: Deployment
+    reason: str
+    by: str
+    at: int
+    run_id: str | None = None
+    evaluation_id: str | None = None
+    evidence: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def begin(home: Home, intent: Intent) -> None:
+    durable.write(intent_path(home, intent.project), msgspec.json.encode(intent))
+    failpoint("promotion.after_intent")
+
+
+def read_intent(home: Home, project: str) -> Intent | None:
+    """The intent that a killed process left, or that this one began.
+
+    Raises:
+        CorruptFile: there is one that cannot be read.
+    """
+    path = intent_path(home, project)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Intent)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise CorruptFile(f"{path} is not an intent: {error}; remove it and go on") from error
+
+
+def conclude(
+    home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str, registry: Registry | None
+) -> None:
+    """Writes the Decision, once whatever happens, and forgets the intent.
+
+    registry: given where what serves changed: its version then learns what decided it.
+    """
+    if registry is not None:
+        learned = {"flywheel.decision": intent.id, "flywheel.evaluation": intent.evaluation_id}
+        registry.tag(intent.target, {key: value for key, value in learned.items() if value})
+        failpoint("promotion.after_alias")
+    happened = outcome in ("promoted", "rolled_back")
+    decision = Decision(
+        id=intent.id,
+        project=intent.project,
+        outcome=outcome,
+        gate=gate,
+        reason=reason,
+        by=intent.by,
+        at=intent.at,
+        run_id=intent.run_id,
+        evaluation_id=intent.evaluation_id,
+        deployment=intent.target.name,
+        replaced=intent.replaces.name if happened else None,
+        evidence=intent.evidence,
+    )
+    records: list[AnyRecord] = [decision, intent.target] if happened else [decision]
+    Inbox(home).append(records, name=f"decision:{intent.id}")
+    failpoint("promotion.after_decision")
+    forget(home, intent)
+
+
+def forget(home: Home, intent: Intent) -> None:
+    path = intent_path(home, intent.project)
+    path.unlink(missing_ok=True)
+    durable.sync_folder(path.parent)
+
+
+def aliases_of(route: ProjectRoute) -> dict[str, str | None]:
+    """What MLflow's aliases must be. The base model has no version, so it bears none."""
+    wanted = {
+        "champion": route.champion.registry_version,
+        "previous": route.previous.registry_version if route.previous else None,
+    }
+    if route.challenger is not None:
+        wanted["challenger"] = route.challenger.registry_version
+    return wanted
+
+
+def intent_path(home: Home, project: str) -> Path:
+    return home.promotions / f"{project}.json"

@@ -1,0 +1,219 @@
+"""Promotion: intent, load, check, routing file, MLflow's aliases, Decision, in this order.
+
+The routing file is the authority: before it is replaced nothing has happened, from then on
+everything has. Whatever dies in between, `reconcile` brings the rest in line with it. One promotion
+of a project runs at a time, and until the file is replaced the old champion serves on.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import Busy, CorruptFile, EngineError, Refused, UsageError
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.ids import new_ulid
+from flywheel.lineage import Deployment
+from serving import routing
+from serving.intents import Intent, aliases_of, begin, conclude, forget
+from serving.reconcile import AdapterHost, alone, finish, reconcile, settle, unload
+from serving.registry import Registry
+from serving.routing import ProjectRoute
+
+__all__ = ["promote", "reconcile", "rollback"]
+
+_TRIES = 50
+_log = logging.getLogger(__name__)
+
+
+def promote(
+    home: Home,
+    candidate: Deployment,
+    *,
+    engine: AdapterHost,
+    registry: Registry,
+    verify: Callable[[], dict[str, Any]],
+    reason: str,
+    by: str,
+    run_id: str | None = None,
+    evaluation_id: str | None = None,
+    evidence: dict[str, Any] | None = None,
+    against: str | None = None,
+) -> Deployment:
+    """Makes `candidate` the champion of its project. Again for the same candidate: no change.
+
+    Args:
+        verify: checks what the engine serves as the candidate; returns evidence, or refuses.
+        against: the champion that it was compared with; None = the one the evaluation names.
+
+    Raises:
+        Refused: by the serving gate. It could not be loaded, is not what was trained, or its
+            champion was replaced meanwhile. The ledger has it; the old champion serves on.
+        EngineError: the engine failed, nothing is decided, the old champion serves on.
+        Busy: another promotion of the project runs.
+    """
+    with alone(home, candidate.project):
+        settle(home, candidate.project, registry, engine, again=candidate)
+        route = _route(home, candidate)
+        if route.champion.name == candidate.name:
+            registry.set_aliases(candidate.project, aliases_of(route))
+            return route.champion
+        intent = Intent(
+            id=new_ulid(),
+            kind="promotion",
+            project=candidate.project,
+            target=candidate,
+            replaces=route.champion,
+            reason=reason,
+            by=by,
+            at=time.time_ns(),
+            run_id=run_id,
+            evaluation_id=evaluation_id,
+            evidence=evidence or {},
+        )
+        begin(home, intent)
+        intent, new = _take_effect(home, intent, route, engine, verify, against)
+        finish(home, intent, new, registry)
+        if route.previous is not None:
+            unload(home, route.previous, engine)
+        return candidate
+
+
+def _take_effect(
+    home: Home,
+    intent: Intent,
+    route: ProjectRoute,
+    engine: AdapterHost,
+    verify: Callable[[], dict[str, Any]],
+    against: str | None,
+) -> tuple[Intent, ProjectRoute]:
+    """Load, check, replace; where one of them says no, all is as it was before."""
+    candidate = intent.target
+    try:
+        _must_suit(route, candidate, against or _compared_with(home, intent.evaluation_id))
+        _load(home, candidate, engine)
+        found = verify()
+        failpoint("promotion.after_check")
+        intent = msgspec.structs.replace(intent, evidence={**intent.evidence, "serving": found})
+        begin(home, intent)
+        return intent, _replace(home, candidate, route)
+    except (Refused, CorruptFile) as error:
+        unload(home, candidate, engine)
+        conclude(home, intent, "refused", "serving", str(error), None)
+        raise Refused(f"{candidate.name} was not promoted: {error}") from error
+    except EngineError:
+        unload(home, candidate, engine)
+        forget(home, intent)
+        raise
+
+
+def rollback(
+    home: Home,
+    project: str,
+    *,
+    engine: AdapterHost | None,
+    registry: Registry,
+    by: str,
+    reason: str,
+) -> Deployment:
+    """Lets the previous deployment answer again; the one it replaces becomes the previous.
+
+    engine: None = none runs; the next one starts with what the routing file then names. One that
+    fails does not stop a rollback either.
+
+    Raises:
+        UsageError: nothing to go back to.
+        Refused: the engine runs and cannot serve the previous one.
+    """
+    with alone(home, project):
+        settle(home, project, registry, engine)
+        route = routing.read(home).projects.get(project)
+        if route is None or route.previous is None:
+            raise UsageError(f"{project} has no previous deployment to go back to")
+        intent = Intent(
+            id=new_ulid(),
+            kind="rollback",
+            project=project,
+            target=route.previous,
+            replaces=route.champion,
+            reason=reason,
+            by=by,
+            at=time.time_ns(),
+        )
+        begin(home, intent)
+        try:
+            if engine is not None:
+                _load(home, route.previous, engine)
+        except Refused as error:
+            conclude(home, intent, "refused", "serving", str(error), None)
+            raise
+        except EngineError as error:
+            _log.warning("rolling %s back without its engine: %s", project, error)
+        new = _replace(home, route.previous, route)
+        finish(home, intent, new, registry)
+        return route.previous
+
+
+def _replace(home: Home, champion: Deployment, seen: ProjectRoute) -> ProjectRoute:
+    """Puts `champion` in the place of the one in `seen`, whatever other projects do meanwhile.
+
+    Raises:
+        Refused: the project's own route is not as `seen` any more.
+    """
+    for _ in range(_TRIES):
+        now = routing.read(home)
+        if now.projects.get(seen.project, seen) != seen:
+            raise Refused(f"the route of {seen.project} was changed meanwhile by something else")
+        new = msgspec.structs.replace(
+            seen,
+            champion=champion,
+            previous=seen.champion,
+            challenger=None
+            if seen.challenger is not None and seen.challenger.name == champion.name
+            else seen.challenger,
+        )
+        changed = {**now.projects, seen.project: new}
+        with contextlib.suppress(Busy):
+            routing.replace(home, msgspec.structs.replace(now, projects=changed))
+            failpoint("promotion.after_routing")
+            return new
+    raise Busy(f"{home.routing} changes faster than it can be replaced; try again")
+
+
+def _must_suit(route: ProjectRoute, candidate: Deployment, against: str | None) -> None:
+    if candidate.base_model != route.base_model:
+        raise Refused(
+            f"it was trained on {candidate.base_model}, the project serves {route.base_model}"
+        )
+    if against is not None and against != route.champion.name:
+        raise Refused(
+            f"it was compared with {against}, and {route.champion.name} has been promoted since: "
+            "evaluate it against that one"
+        )
+
+
+def _compared_with(home: Home, evaluation_id: str | None) -> str | None:
+    from storage.queries import records
+
+    if evaluation_id is None:
+        return None
+    found = (each for each in records(home, "evaluation") if each.id == evaluation_id)
+    return next((each.champion for each in found), None)
+
+
+def _route(home: Home, candidate: Deployment) -> ProjectRoute:
+    route = routing.read(home).projects.get(candidate.project)
+    if route is not None:
+        return route
+    base = routing.base_deployment(candidate.project, candidate.base_model)
+    return ProjectRoute(project=candidate.project, base_model=candidate.base_model, champion=base)
+
+
+def _load(home: Home, deployment: Deployment, engine: AdapterHost) -> None:
+    if deployment.adapter is not None:
+        engine.load_adapter(deployment.name, home.path(deployment.adapter))
+    failpoint("promotion.after_load")

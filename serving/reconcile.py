@@ -1,0 +1,174 @@
+"""Reconciling: whatever a killed process left is brought in line with the routing file.
+
+The engine, MLflow's aliases and the ledger follow that file; it is never changed here. Everything
+may be done twice, and is done alone: one process a project.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from flywheel.errors import Busy, CorruptFile, EngineError
+from flywheel.home import Home
+from flywheel.ids import new_ulid
+from flywheel.lineage import Decision, Deployment
+from serving import routing
+from serving.intents import Intent, aliases_of, conclude, forget, intent_path, read_intent
+from serving.registry import Registry
+from serving.routing import ProjectRoute
+from storage.inbox import Inbox
+from storage.locks import held
+
+_WAIT_S = 120.0
+_log = logging.getLogger(__name__)
+
+
+class AdapterHost(Protocol):
+    """What a promotion asks of a running engine; see `serving.engines.contract`."""
+
+    def load_adapter(self, name: str, folder: Path) -> None: ...
+    def unload_adapter(self, name: str) -> None: ...
+
+
+def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> list[str]:
+    """Brings engine, MLflow and ledger in line with the routing file; to be called at start.
+
+    Returns what it did, a line each; [] = all was in line. A project whose promotion is running in
+    a living process is left to that.
+    """
+    routed = routing.read(home).projects
+    left = {path.stem for path in home.promotions.glob("*.json")}
+    told: list[str] = []
+    for project in sorted(left | set(routed)):
+        try:
+            with alone(home, project, wait_s=0.2):
+                told += settle(home, project, registry, engine)
+                told += _align(home, project, registry)
+        except Busy:
+            told.append(f"{project}: a promotion is under way, left to it")
+    return told
+
+
+def settle(
+    home: Home,
+    project: str,
+    registry: Registry,
+    engine: AdapterHost | None,
+    *,
+    again: Deployment | None = None,
+) -> list[str]:
+    """Ends what a killed process left, the way the routing file says that it went.
+
+    again: what is about to be promoted; a killed try of the same leaves no Decision.
+    """
+    try:
+        intent = read_intent(home, project)
+    except CorruptFile as error:
+        # It only helps; the routing file knows what serves.
+        path = intent_path(home, project)
+        os.replace(path, path.with_suffix(".broken"))
+        return [f"{project}: set aside: {error}"]
+    if intent is None:
+        return []
+    route = routing.read(home).projects.get(project)
+    what = f"{project}: {intent.kind} of {intent.target.name}"
+    if route is not None and route.champion.name == intent.target.name:
+        finish(home, intent, route, registry)
+        return [f"{what} was interrupted after it took effect; finished"]
+    if again is not None and again.name == intent.target.name:
+        forget(home, intent)
+        return []
+    if engine is not None:
+        unload(home, intent.target, engine)
+    reason = f"the {intent.kind} was interrupted before it took effect: {intent.reason}"
+    conclude(home, intent, "abandoned", "serving", reason, None)
+    return [f"{what} was interrupted before it took effect; abandoned"]
+
+
+def _align(home: Home, project: str, registry: Registry) -> list[str]:
+    route = routing.read(home).projects.get(project)
+    if route is None:
+        return []
+    told = []
+    wanted = aliases_of(route)
+    now = registry.aliases(project)
+    if any(now.get(alias) != version for alias, version in wanted.items()):
+        registry.set_aliases(project, wanted)
+        told.append(f"{project}: MLflow's aliases set to {route.champion.name} as champion")
+    if _ledger_differs(home, route):
+        _record_found(home, route)
+        told.append(f"{project}: the ledger now has {route.champion.name} as champion")
+    return told
+
+
+def _ledger_differs(home: Home, route: ProjectRoute) -> bool:
+    """Whether the last change of champion in the ledger is another one than what serves.
+
+    While segments wait for the committer nobody can say; the next start will.
+    """
+    from storage.queries import records
+
+    if Inbox(home).pending():
+        return False
+    made: list[Decision] = [
+        decision
+        for decision in records(home, "decision", project=route.project)
+        if decision.outcome in ("promoted", "rolled_back", "reconciled")
+    ]
+    last = max(made, key=lambda decision: (decision.at, decision.id), default=None)
+    if last is None:
+        return route.champion.version != 0
+    return last.deployment != route.champion.name
+
+
+def _record_found(home: Home, route: ProjectRoute) -> None:
+    found = Decision(
+        id=new_ulid(),
+        project=route.project,
+        outcome="reconciled",
+        gate="serving",
+        reason="the routing file names it, and no decision in the ledger says why",
+        by="flywheel",
+        at=time.time_ns(),
+        run_id=route.champion.run_id,
+        deployment=route.champion.name,
+        replaced=route.previous.name if route.previous else None,
+    )
+    Inbox(home).append([found, route.champion])
+
+
+def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) -> None:
+    """What follows the routing file, after it was replaced; may be done twice."""
+    wanted = aliases_of(route)
+    if registry.aliases(intent.project).get("challenger") == intent.target.registry_version:
+        wanted.setdefault("challenger", None)
+    registry.set_aliases(intent.project, wanted)
+    if intent.kind == "promotion":
+        conclude(home, intent, "promoted", "serving", intent.reason, registry)
+    else:
+        conclude(home, intent, "rolled_back", "person", intent.reason, registry)
+
+
+def unload(home: Home, deployment: Deployment, engine: AdapterHost) -> None:
+    """Unless it serves. An engine that cannot even unload must not hide why we got here."""
+    route = routing.read(home).projects.get(deployment.project)
+    kept = (route.champion, route.previous, route.challenger) if route else ()
+    names = {each.name for each in kept if each is not None}
+    if deployment.adapter is not None and deployment.name not in names:
+        try:
+            engine.unload_adapter(deployment.name)
+        except EngineError as error:
+            _log.warning("%s stays loaded: %s", deployment.name, error)
+
+
+@contextlib.contextmanager
+def alone(home: Home, project: str, wait_s: float | None = None) -> Iterator[None]:
+    """One process a project at a time; None = waits as long as a promotion may take."""
+    wait_s = _WAIT_S if wait_s is None else wait_s
+    busy = f"another promotion or rollback of {project} runs; try again when it is done"
+    with held(home.locks / f"promotion-{project}.lock", wait_s=wait_s, busy=busy):
+        yield

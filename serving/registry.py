@@ -1,0 +1,209 @@
+"""The model registry, in MLflow: each candidate a version with its files and where it came from.
+
+An adapter's folder and its lineage go in; a numbered deployment comes out. The aliases `champion`,
+`previous` and `challenger` follow the routing file: the registry never decides what serves. MLflow
+has no compare-and-set, so writers take turns by a file lock, and read back.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flywheel.errors import FlywheelError, MissingPart
+from flywheel.home import Home
+from flywheel.lineage import Deployment
+from storage.locks import held
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+RUN, CHECKPOINT, DEPLOYMENT = "flywheel.run_id", "flywheel.checkpoint", "flywheel.deployment"
+_WAIT_S = 60.0
+
+
+def tracking_uri(home: Home) -> str:
+    """Where MLflow keeps everything of this home; its folder is there afterwards."""
+    home.mlflow.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{home.mlflow.resolve() / 'mlflow.db'}"
+
+
+class Registry:
+    """Opens MLflow when it is first needed: that takes seconds, its first use of a home more."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._opened: MlflowClient | None = None
+
+    def register_candidate(
+        self,
+        *,
+        project: str,
+        base_model: str,
+        adapter: str | Path,
+        checkpoint_id: str,
+        run_id: str,
+        tags: Mapping[str, str] | None = None,
+    ) -> Deployment:
+        """The checkpoint as the project's next deployment, aliased `challenger`.
+
+        The number of its version is its own, and never used twice. The same checkpoint of the same
+        run again gives the deployment that it has.
+
+        Args:
+            adapter: its folder, absolute or relative to the home, where it stays: MLflow copies it.
+
+        Raises:
+            MissingPart: there is no such folder, or nothing in it.
+        """
+        folder = self._home.path(str(adapter))
+        if not folder.is_dir() or not any(folder.iterdir()):
+            raise MissingPart(f"no adapter at {folder} to register: train run {run_id} again")
+        tags = {**(tags or {}), RUN: run_id, CHECKPOINT: checkpoint_id, "flywheel.project": project}
+        with self._writing() as client:
+            known = self._version_of(client, project, run_id, checkpoint_id)
+            version = known or self._new_version(client, project, folder, tags)
+            number = int(version.version)
+            deployment = Deployment(
+                name=f"{project}-v{number}",
+                project=project,
+                version=number,
+                base_model=base_model,
+                adapter=self._home.relative(folder),
+                checkpoint_id=checkpoint_id,
+                run_id=run_id,
+                registry_version=str(number),
+            )
+            client.set_model_version_tag(project, str(number), DEPLOYMENT, deployment.name)
+            client.set_registered_model_alias(project, "challenger", str(number))
+        return deployment
+
+    def aliases(self, project: str) -> dict[str, str]:
+        """The version that each alias names; {} for a project that MLflow does not know."""
+        if not (self._home.mlflow / "mlflow.db").exists():
+            return {}  # nothing was ever registered: MLflow's seconds are saved
+        with self._telling():
+            return self._read_aliases(self._client(), project)
+
+    def set_aliases(self, project: str, wanted: Mapping[str, str | None]) -> None:
+        """Sets each alias in `wanted` to a version, None = to none, as for the base model.
+
+        Raises:
+            FlywheelError: something other than this home's writers changed them meanwhile.
+        """
+        with self._writing() as client:
+            before = self._read_aliases(client, project)
+            for alias, version in wanted.items():
+                if version is not None and before.get(alias) != version:
+                    client.set_registered_model_alias(project, alias, version)
+                elif version is None and alias in before:
+                    client.delete_registered_model_alias(project, alias)
+            after = self._read_aliases(client, project)
+        if any(after.get(alias) != version for alias, version in wanted.items()):
+            raise FlywheelError(
+                f"MLflow's aliases of {project} are {after} right after they were set to "
+                f"{dict(wanted)}: something else writes to {self._home.mlflow}"
+            )
+
+    def tag(self, deployment: Deployment, tags: Mapping[str, str]) -> None:
+        """Adds lineage that came later (evaluation, decision) to the deployment's version."""
+        if deployment.registry_version is not None:
+            with self._writing() as client:
+                for key, value in tags.items():
+                    client.set_model_version_tag(
+                        deployment.project, deployment.registry_version, key, value
+                    )
+
+    def tags(self, deployment: Deployment) -> dict[str, str]:
+        if deployment.registry_version is None:
+            return {}
+        with self._telling():
+            version = self._client().get_model_version(
+                deployment.project, deployment.registry_version
+            )
+            return dict(version.tags)
+
+    def _version_of(
+        self, client: "MlflowClient", project: str, run_id: str, checkpoint_id: str
+    ) -> "ModelVersion | None":
+        return next(
+            (
+                version
+                for version in client.search_model_versions(f"name = '{project}'")
+                if version.tags.get(RUN) == run_id and version.tags.get(CHECKPOINT) == checkpoint_id
+            ),
+            None,
+        )
+
+    def _new_version(
+        self, client: "MlflowClient", project: str, folder: Path, tags: dict[str, str]
+    ) -> "ModelVersion":
+        import mlflow
+
+        self._have_model(client, project)
+        experiment = self._experiment(client, project)
+        run = client.search_runs([experiment], f"tags.`{RUN}` = '{tags[RUN]}'", max_results=1)
+        model = client.create_logged_model(
+            experiment,
+            name=f"{project}-{tags[CHECKPOINT][:12]}",
+            source_run_id=run[0].info.run_id if run else None,
+            tags=tags,
+            model_type="lora-adapter",
+        )
+        client.log_model_artifacts(model.model_id, str(folder))
+        client.finalize_logged_model(model.model_id, "READY")
+        # The registry's store looks the model up by the process-wide address, not the client's.
+        mlflow.set_tracking_uri(tracking_uri(self._home))
+        return client.create_model_version(
+            project,
+            source=f"models:/{model.model_id}",
+            run_id=run[0].info.run_id if run else None,
+            model_id=model.model_id,
+            tags=tags,
+        )
+
+    def _have_model(self, client: "MlflowClient", project: str) -> None:
+        if not client.search_registered_models(f"name = '{project}'"):
+            client.create_registered_model(project, tags={"flywheel.project": project})
+
+    def _experiment(self, client: "MlflowClient", project: str) -> str:
+        known = client.get_experiment_by_name(project)
+        if known is not None:
+            return str(known.experiment_id)
+        artifacts = (self._home.mlflow.resolve() / "artifacts" / project).as_uri()
+        return str(client.create_experiment(project, artifact_location=artifacts))
+
+    def _read_aliases(self, client: "MlflowClient", project: str) -> dict[str, str]:
+        found = client.search_registered_models(f"name = '{project}'")
+        return {alias: str(version) for alias, version in found[0].aliases.items()} if found else {}
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator["MlflowClient"]:
+        busy = f"another process has been writing to {self._home.mlflow} for over {_WAIT_S:g} s"
+        with held(self._home.locks / "mlflow.lock", wait_s=_WAIT_S, busy=busy), self._telling():
+            yield self._client()
+
+    def _client(self) -> "MlflowClient":
+        if self._opened is None:
+            os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+            for noisy in ("alembic", "mlflow.store.db.utils"):
+                logging.getLogger(noisy).setLevel(logging.WARNING)
+            from mlflow import MlflowClient
+
+            uri = tracking_uri(self._home)
+            self._opened = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        return self._opened
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Says of MLflow's and its database's errors where they come from."""
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError) as error:
+            raise FlywheelError(f"MLflow at {self._home.mlflow}: {error}") from error
