@@ -8,6 +8,7 @@ on.
 import hashlib
 import hmac
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from flywheel.errors import UsageError
@@ -95,6 +96,7 @@ def _own_program(headers: dict[bytes, bytes]) -> None:
         raise ApiError(403, "this server has no keys and answers only programs of its own machine")
 
 
+@lru_cache(maxsize=256)
 def _host(url: bytes) -> str:
     try:
         return urlsplit(url.decode("latin-1")).hostname or ""
@@ -102,6 +104,7 @@ def _host(url: bytes) -> str:
         return ""
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

@@ -33,12 +33,13 @@ from serving.keys import Keys, check_host, keys_of
 from serving.limits import limits_of
 from serving.presence import ServerRecord, announce, being_served, only_server, withdraw
 from serving.presence import running as running
+from serving.realign import realign
 from serving.state import EngineState
 
 _log = logging.getLogger("flywheel.server")
 _DRAIN_S = 30
 """How long streams may go on after we were told to stop."""
-Reconcile = Callable[[str], None]
+Reconcile = Callable[[Home, str], None]
 """Brings everything else in line with the routing file; gets the engine's URL."""
 
 
@@ -49,7 +50,7 @@ def serve(
     *,
     port: int | None = None,
     host: str | None = None,
-    reconcile: Reconcile | None = None,
+    reconcile: Reconcile = realign,
     engine: EngineChild | None = None,
     ready: Callable[[ServerRecord], None] | None = None,
 ) -> None:
@@ -57,6 +58,7 @@ def serve(
 
     Args:
         port: of the gateway; 0 = a free one; None = the project's.
+        reconcile: is called before the first request is let in.
         engine: not started yet; None = the one that the project names.
         ready: is told once requests are answered.
 
@@ -153,7 +155,7 @@ class _Life:
         keys: Keys,
         listening: _Listening,
         engine: EngineChild,
-        reconcile: Reconcile | None,
+        reconcile: Reconcile,
         ready: Callable[[ServerRecord], None] | None,
     ) -> None:
         self.home, self.project, self.settings = home, project, settings
@@ -203,8 +205,7 @@ class _Life:
         await asyncio.to_thread(_route_base, self.home, self.project, self.settings)
         engine_url = self.keeper.engine.url
         self.gateway.upstream.point_to(engine_url)
-        if self.reconcile is not None:
-            await asyncio.to_thread(self.reconcile, engine_url)
+        await asyncio.to_thread(self.reconcile, self.home, engine_url)
         self.keeper.state.phase = "ready"
         record = announce(self.home, self.listening.url, engine_url, self.projects)
         if self.ready is not None:
