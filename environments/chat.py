@@ -83,7 +83,15 @@ def _shown(part: Part) -> dict[str, Any]:
     raise BadRecord(f"a {type(part).__name__} part cannot be sent to a model again")
 
 
-def answer_of(completion: "ChatCompletion", policy: str) -> Answer:
+class Policy(NamedTuple):
+    """Who sampled an answer, and how its engine puts messages into tokens."""
+
+    name: str
+    template_digest: str | None = None
+    tokenizer_digest: str | None = None
+
+
+def answer_of(completion: "ChatCompletion", policy: Policy) -> Answer:
     """What the engine answered, in the order of its choices; `policy` is who sampled it."""
     notes: dict[str, Any] = {}
     prompt_ids = (completion.model_extra or {}).get("prompt_token_ids")
@@ -117,7 +125,7 @@ def _message(said: Any) -> Message:
     return Message(role="assistant", parts=tuple(parts))
 
 
-def _tokens(choice: Any, prompt_ids: Any, policy: str, notes: dict[str, Any]) -> Tokens | None:
+def _tokens(choice: Any, prompt_ids: Any, policy: Policy, notes: dict[str, Any]) -> Tokens | None:
     ids = (choice.model_extra or {}).get("token_ids")
     if ids is None or prompt_ids is None:
         notes["tokens"] = "the engine sent no token ids"
@@ -133,7 +141,9 @@ def _tokens(choice: Any, prompt_ids: Any, policy: str, notes: dict[str, Any]) ->
         prompt_ids=tuple(prompt_ids),
         completion_ids=tuple(ids),
         logprobs=logprobs,
-        policy_versions=(policy,),
+        policy_versions=(policy.name,),
+        template_digest=policy.template_digest,
+        tokenizer_digest=policy.tokenizer_digest,
     )
 
 

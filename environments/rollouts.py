@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from environments.chat import Answer, answer_of, to_chat
+from environments.chat import Answer, Policy, answer_of, to_chat
 from environments.define import Environment
 from flywheel.errors import BadRecord, EngineError
 from flywheel.ids import new_ulid, seed_of
@@ -38,6 +38,9 @@ class Sampler(NamedTuple):
     key: str | None = None
     deployment: str | None = None
     """The name that records bear; None = `model`."""
+    template_digest: str | None = None
+    """Of the server's chat template, which its tokens come from; None = it did not say."""
+    tokenizer_digest: str | None = None
     timeout_s: float = 600.0
     tokens: bool = True
     """False = a server that gives neither token ids nor log-probabilities."""
@@ -204,7 +207,10 @@ async def _ask(
             extra_body=extra,
             **asked,
         )
-        return answer_of(completion, sampler.deployment or sampler.model)
+        by = Policy(
+            sampler.deployment or sampler.model, sampler.template_digest, sampler.tokenizer_digest
+        )
+        return answer_of(completion, by)
     except APIConnectionError as error:
         reason = str(error.__cause__ or error) or type(error.__cause__ or error).__name__
         raise EngineError(f"no answer from the engine at {sampler.url}: {reason}") from error

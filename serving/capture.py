@@ -39,6 +39,9 @@ class Asked(Struct, kw_only=True):
     """The caller's id. None = this call is a conversation of its own."""
     user: str | None
     start: int
+    template_digest: str | None = None
+    """Of the engine's chat template; None = it did not say."""
+    tokenizer_digest: str | None = None
     first_byte: int | None = None
     """When the first bytes of the answer came."""
 
@@ -104,7 +107,7 @@ def _choices(
     doubt = _doubt(answer) if error is None else None
     choices = []
     for choice in answer.choices:
-        tokens, reason = _tokens(choice, answer, asked.deployment.name)
+        tokens, reason = _tokens(choice, answer, asked)
         reason = doubt or reason
         if reason:
             notes["tokens"] = reason
@@ -127,7 +130,7 @@ def _doubt(answer: Answer) -> str | None:
     return None
 
 
-def _tokens(choice: AnswerChoice, answer: Answer, policy: str) -> tuple[Tokens | None, str | None]:
+def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens | None, str | None]:
     if choice.token_ids is None or answer.prompt_token_ids is None:
         return None, "the engine sent no token ids"
     content = choice.logprobs.content if choice.logprobs is not None else None
@@ -142,6 +145,8 @@ def _tokens(choice: AnswerChoice, answer: Answer, policy: str) -> tuple[Tokens |
         prompt_ids=answer.prompt_token_ids,
         completion_ids=choice.token_ids,
         logprobs=logprobs,
-        policy_versions=(policy,),
+        policy_versions=(asked.deployment.name,),
+        template_digest=asked.template_digest,
+        tokenizer_digest=asked.tokenizer_digest,
     )
     return tokens, reason

@@ -111,6 +111,8 @@ class Completions:
             conversation=conversation,
             user=user,
             start=time.time_ns(),
+            template_digest=self.engine.template_digest,
+            tokenizer_digest=self.engine.tokenizer_digest,
         )
 
     def _messages(self, chat: Chat) -> tuple[Message, ...]:

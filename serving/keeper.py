@@ -5,6 +5,10 @@ moment. Invariant: the state is `ready` only while the engine runs and has every
 """
 
 import asyncio
+import logging
+import os
+import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +19,10 @@ from serving.engines.client import EngineClient
 from serving.routing import read, served_as
 from serving.state import EngineState
 
+_log = logging.getLogger("flywheel.server")
 _LOOK_S = 0.25
+_SILENT_PULSES = 12
+"""Unanswered questions in a row, of up to five seconds each, after which an engine hangs."""
 
 
 class EngineChild(Protocol):
@@ -48,9 +55,16 @@ def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
 
 class Keeper:
     def __init__(
-        self, home: Home, projects: frozenset[str], engine: EngineChild, state: EngineState
+        self,
+        home: Home,
+        projects: frozenset[str],
+        engine: EngineChild,
+        state: EngineState,
+        *,
+        pulse_s: float = 5.0,
     ) -> None:
         self._home, self._projects, self.engine, self.state = home, projects, engine, state
+        self._pulse_s, self._silent = pulse_s, 0
 
     async def start(self) -> None:
         """
@@ -67,11 +81,33 @@ class Keeper:
 
     async def keep(self) -> None:
         """Until it is cancelled: lets the state follow the process."""
+        pulse = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
             gone = self.engine.pid is None or self.engine.restarts != self.state.restarts
             if gone or self.state.phase != "ready":
                 await self._look()
+            elif time.monotonic() - pulse >= self._pulse_s:
+                await self._feel_pulse()
+                pulse = time.monotonic()
+
+    async def _feel_pulse(self) -> None:
+        """A process that lives and cannot answer is ended, so that it is started again."""
+        try:
+            failed = await asyncio.to_thread(self._failed)
+            self._silent = 0
+        except EngineError as error:
+            self._silent += 1
+            failed = self._silent >= _SILENT_PULSES
+            _log.warning("the engine does not answer (%s in a row): %s", self._silent, error)
+        if failed and (pid := self.engine.pid) is not None:
+            _log.error("the engine lives but cannot answer; it is ended to be started again")
+            self._silent = 0
+            os.kill(pid, signal.SIGKILL)
+
+    def _failed(self) -> bool:
+        with EngineClient(self.engine.url, timeout_s=5) as client:
+            return client.health().get("status") == "failed"
 
     async def stop(self) -> None:
         self.state.phase = "stopping"
@@ -101,5 +137,8 @@ class Keeper:
         with EngineClient(self.engine.url, timeout_s=5) as client:
             if not client.ready():
                 raise EngineError("the engine is loading")
+            said = client.health()
+            self.state.template_digest = said.get("template_digest")
+            self.state.tokenizer_digest = said.get("tokenizer_digest")
             known = client.models()
         return [champion.name for champion in champions if served_as(champion) not in known]

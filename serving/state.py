@@ -15,6 +15,10 @@ class EngineState:
     reason: str | None = None
     """Why it is not ready, where more is known than the phase says."""
 
+    template_digest: str | None = None
+    """Of the chat template by which the engine puts messages into tokens; None = it did not say."""
+    tokenizer_digest: str | None = None
+
     @property
     def answers(self) -> bool:
         return self.phase == "ready"

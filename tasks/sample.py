@@ -65,6 +65,7 @@ def answers(
     """Samples, grades and commits the answers of `model` to some problems, as one segment."""
     from environments.grading import Item, grade_all, score
     from environments.rollouts import Sampler, sample
+    from serving.engines.client import EngineClient
     from serving.routing import served_as
     from serving.server import running
     from storage.committer import commit
@@ -73,12 +74,20 @@ def answers(
 
     project = project_of(turn)
     environment = environment_of(project)
-    server = running(home())
+    url = running(home()).engine_url
+    said = EngineClient(url).health()
+    sampler = Sampler(
+        url,
+        served_as(deployment),
+        deployment=deployment.name,
+        template_digest=said.get("template_digest"),
+        tokenizer_digest=said.get("tokenizer_digest"),
+    )
     known = {one.id: one for one in stored(home(), ids=problem_ids)}
     traces = sample(
         environment,
         [known[one] for one in problem_ids],
-        Sampler(server.engine_url, served_as(deployment), deployment=deployment.name),
+        sampler,
         run_id=turn.run_id,
         project=turn.project,
         samples=samples,

@@ -121,6 +121,8 @@ def _health(service: Service) -> Response:
     said = {
         "status": "ok" if good else "draining" if sampler.alive else "failed",
         "model": str(service.model),
+        "template_digest": service.rendering.template_digest,
+        "tokenizer_digest": service.rendering.tokenizer_digest,
         "adapters": [name for name in service.names() if name != "base"],
         "running": counts.running,
         "waiting": counts.waiting + service.gangs.waiting,
