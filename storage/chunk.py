@@ -27,8 +27,9 @@ class ChunkRead:
     feedback: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     unmapped: Counter[str] = field(default_factory=Counter)
-    rejects: list[tuple[int, BadRecord, bytes]] = field(default_factory=list)
-    """Lines from the chunk's first row on, why, and the bytes."""
+    rejects: list[tuple[int, BadRecord, bytes | str]] = field(default_factory=list)
+    """Lines from the chunk's first row on, why, and the bytes; of a part of a row, the row's key in
+    the raw store."""
 
 
 def read_chunk(
@@ -37,7 +38,7 @@ def read_chunk(
     """Reads every row of `chunk`, whose bytes stand in the raw store under `raw`, joined by \\n."""
     read = ChunkRead()
     first = chunk[0].number
-    seen: dict[bytes, int] = {}
+    seen: dict[bytes, tuple[int, str | None]] = {}
     name = None if format == "auto" else format
     offset = 0
     for row in chunk:
@@ -48,14 +49,15 @@ def read_chunk(
             read.rejects.append((row.number - first, BadRecord(row.problem), data))
             continue
         if data in seen:  # the same row again: its records are there
-            read.spans += seen[data]
-            read.formats[name or ""] += 1
+            spans, of = seen[data]
+            read.spans += spans
+            read.formats[of or ""] += 1
             continue
         context = Context(project, keep, place, size)
         spans = read.spans
         try:
             name = _read_row(data, context, name, format != "auto", read, row.number - first)
-            seen[data] = read.spans - spans
+            seen[data] = (read.spans - spans, name)
         except BadRecord as error:
             read.rejects.append((row.number - first, error, data))
     return read
@@ -68,9 +70,9 @@ def _read_row(
     value = decode(data)
     if isinstance(value, list) and value and isinstance(value[0], dict) and "role" not in value[0]:
         for item in value:  # one line that holds an array of rows
-            name = _add(item, context, name, fixed, read, line, data)
+            name = _add(item, context, name, fixed, read, line)
         return name
-    return _add(value, context, name, fixed, read, line, data)
+    return _add(value, context, name, fixed, read, line)
 
 
 def _add(
@@ -80,7 +82,6 @@ def _add(
     fixed: bool,
     read: ChunkRead,
     line: int,
-    data: bytes,
 ) -> str | None:
     if not fixed and (name is None or not FORMATS[name].recognise(value)):
         name = recognised(value)
@@ -95,7 +96,7 @@ def _add(
     read.records.extend(parsed.feedback)
     if parsed.unmapped:
         read.unmapped.update(parsed.unmapped)
-    read.rejects.extend((line, error, data) for error in parsed.rejects)
+    read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
     return name
 
 
@@ -117,7 +118,13 @@ def _parsed(value: Any, context: Context, name: str) -> Parsed:
     try:
         return FORMATS[name].read(value, context)
     except (
-        TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError
+        TypeError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
     ) as error:  # a shape that no format foresaw; the row is kept with what was said
         said = f"{type(error).__name__}: {error}"
         raise BadRecord(f"has a shape that {name} cannot read ({said})") from error

@@ -151,8 +151,8 @@ class _Import:
         data = b"\n".join([row.data for row in chunk])
         problems = [(at, row.problem) for at, row in enumerate(chunk) if row.problem]
         key = digest_bytes(data)
-        lengths = len(chunk)
-        segment = "import-" + digest(self.project, self.format, READER, key, lengths, problems)
+        shape = (len(chunk), chunk[-1].number - chunk[0].number, problems)
+        segment = "import-" + digest(self.project, self.format, READER, key, shape)
         receipt = receipts.load(self.home, segment) if segment in self.known else None
         if receipt is None:
             receipt = self._read(segment, data, chunk, key)
@@ -160,8 +160,9 @@ class _Import:
 
     def _read(self, segment: str, data: bytes, chunk: list[Row], key: str) -> Receipt:
         read = read_chunk(chunk, key, self.project, self.format, self.store.put)
-        if read.records:
+        if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
             self.store.put(data)
+        if read.records:
             try:
                 self.inbox.append(read.records, name=segment)
             except BadRecord:
@@ -192,10 +193,13 @@ class _Import:
                 "field": error.field,
                 "reason": error.reason,
             }
-            try:
-                entry["data"] = data.decode()
-            except UnicodeDecodeError:
-                entry["base64"] = data
+            if isinstance(data, str):
+                entry["raw"] = data
+            else:
+                try:
+                    entry["data"] = data.decode()
+                except UnicodeDecodeError:
+                    entry["base64"] = data
             lines.append(msgspec.json.encode(entry))
         reason = f"{len(lines)} rows of an import; each line says its own reason"
         name = f"{segment}.jsonl"

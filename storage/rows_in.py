@@ -37,7 +37,7 @@ def rows(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
     try:
         for block in blocks:
             head += block
-            if len(head) >= 1 << 16 and b"\n" in head or len(head) > max_line:
+            if (len(head) >= 1 << 16 and b"\n" in head) or len(head) > max_line:
                 break
     except BadRecord as error:
         problem, blocks = error.reason, iter(())

@@ -52,7 +52,7 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
     if (plain := _plain(value, rest)) is not None:
         return plain
     kind = value.get("type")
-    if "role" not in value and kind in _ITEMS:
+    if "role" not in value and isinstance(kind, str) and kind in _ITEMS:
         role = "tool" if kind == "function_call_output" else "assistant"
         return Message(role=role, parts=tuple(read_parts(value, rest, path)))
     role = _role(value, path)
@@ -133,7 +133,7 @@ def _plain(value: object, rest: Rest) -> Message | None:
     """The commonest form, a role and a text, without looking for others."""
     if type(value) is dict and len(value) == 2 and not rest.big:
         role, content = value.get("role"), value.get("content")
-        if type(content) is str and role in _PLAIN:
+        if type(content) is str and type(role) is str and role in _PLAIN:
             return Message(role=role, parts=(Text(text=content),))
     return None
 

@@ -151,9 +151,12 @@ def _call(
         sampling = _sampling(request)
         model = request.get("model") or model
     choices, usage = read_response(response, rest, "response")
+    if isinstance(response.get("error"), dict):
+        rest.put_others(response["error"], frozenset(("message",)), "response.error")
     cached = row.get("cache_hit")
     cached = cached if isinstance(cached, bool) else None
-    cost = (response.get("usage") or {}).get("cost") if choices else None
+    used = response.get("usage")
+    cost = used.get("cost") if choices and isinstance(used, dict) else None
     if isinstance(cost, bool) or not isinstance(cost, int | float):
         cost = None
     call = ModelCall(
@@ -211,13 +214,14 @@ def _answer(choice: dict[str, Any], rest: Rest, path: str) -> Message:
 def _tokens(choice: dict[str, Any], prompt_ids: object) -> Tokens | None:
     """Token ids as vLLM returns them; None where either side is missing or not integers."""
     ids = choice.get("token_ids")
-    if not ids or not prompt_ids:
+    if not isinstance(ids, list) or not ids or not prompt_ids:
         return None
     logprobs = None
     content = choice.get("logprobs")
     content = content.get("content") if isinstance(content, dict) else None
     if isinstance(content, list) and len(content) == len(ids):
-        logprobs = [item.get("logprob") for item in content if isinstance(item, dict)]
+        logprobs = [item.get("logprob") if isinstance(item, dict) else None for item in content]
+        logprobs = None if None in logprobs else logprobs
     try:
         return msgspec.convert(
             {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}, Tokens

@@ -95,7 +95,8 @@ def _merge_calls(message: dict[str, Any], deltas: object) -> None:
             continue
         index = delta.get("index")
         # Some servers leave the index out: then a new id begins a new call.
-        at = index if isinstance(index, int) else delta.get("id") or next(reversed(calls), 0)
+        named = str(delta.get("id") or "") or next(reversed(calls), 0)
+        at = index if isinstance(index, int) else named
         call = calls.setdefault(at, {})
         for key, value in delta.items():
             if key == "function" and isinstance(value, dict):

@@ -80,16 +80,19 @@ def conversation_of(attributes: dict[str, Any]) -> dict[str, str]:
 def read_content(
     name: str, attributes: dict[str, Any], events: list[dict[str, Any]], rest: Rest
 ) -> SpanContent:
-    used: set[str] = {key for key in (*_CONVERSATION, *_USER) if key in attributes}
+    facts = conversation_of(attributes).values()
+    used = {key for key in (*_CONVERSATION, *_USER) if str(attributes.get(key)) in facts}
     used |= {key for key in _KIND if str(attributes.get(key)).lower() in _SAID_BY_KIND}
     kind = _kind(attributes)
     if kind == "tool":
         return _tool(name, attributes, events, used)
-    spoken, left = read_spoken(attributes, events, rest, used)
+    heard: set[str] = set()
+    spoken, left = read_spoken(attributes, events, rest, heard)
     if kind == "other" and (spoken.input or spoken.choices) and not _embedding(attributes):
         kind = "model"
     if kind != "model" and not (kind == "agent" and spoken.choices):
-        return SpanContent(kind, used=used, events_left=left)
+        return SpanContent(kind, used=used, events_left=events)
+    used |= heard
     call = _call(spoken, attributes, used)
     return SpanContent(kind, call=call, used=used, events_left=left)
 
@@ -103,9 +106,7 @@ def _embedding(attributes: dict[str, Any]) -> bool:
 
 
 def _kind(attributes: dict[str, Any]) -> SpanKind:
-    operation = attributes.get("gen_ai.operation.name")
-    inference = attributes.get("openinference.span.kind")
-    loop = attributes.get("traceloop.span.kind")
+    operation, inference, loop, asked = (str(attributes.get(key)) for key in _KIND)
     if _embedding(attributes):
         return "other"
     if operation == "execute_tool" or inference == "TOOL" or loop == "tool":
@@ -114,10 +115,10 @@ def _kind(attributes: dict[str, Any]) -> SpanKind:
         return "agent"
     if operation in _MODEL or inference == "LLM":
         return "model"
-    if attributes.get("llm.request.type") in ("chat", "completion"):
+    if asked in ("chat", "completion"):
         return "model"
-    asked = "gen_ai.request.model" in attributes and operation is None
-    return "model" if asked and "gen_ai.response.id" in attributes else "other"
+    named = "gen_ai.request.model" in attributes and "gen_ai.response.id" in attributes
+    return "model" if named and "gen_ai.operation.name" not in attributes else "other"
 
 
 def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCall:
@@ -126,7 +127,7 @@ def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCa
     if reasons is None:
         reasons = attributes.get("llm.finish_reason")
     reasons = [reasons] if isinstance(reasons, str) else reasons
-    if isinstance(reasons, list):
+    if isinstance(reasons, list) and (choices or not reasons):
         used |= {"gen_ai.response.finish_reasons", "llm.finish_reason"}
         # What the response said stands above a translation of it beside the message.
         choices = tuple(

@@ -77,8 +77,11 @@ class Rest:
         if value in _EMPTY:
             return
         self.attributes[path] = self.bounded(value)
-        counted = _index.sub("[]", path) if "[" in path else path
-        self.counts[counted] = self.counts.get(counted, 0) + 1
+        self.tally(_index.sub("[]", path) if "[" in path else path)
+
+    def tally(self, path: str) -> None:
+        """Counts a value that is kept by the caller itself."""
+        self.counts[path] = self.counts.get(path, 0) + 1
 
     def put_others(self, value: dict[str, Any], known: frozenset[str], path: str) -> None:
         """Keeps every key of `value` that is not in `known`."""

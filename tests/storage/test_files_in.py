@@ -79,7 +79,12 @@ def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
 
 @pytest.mark.parametrize(
     ("head", "what"),
-    [(b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"), (b"\xfd7zXZ\x00", "xz"), (b"\xff\xfe{", "UTF-16")],
+    [
+        (b"PAR1", "Parquet"),
+        (b"PK\x03\x04", "zip"),
+        (b"\xfd7zXZ\x00", "xz"),
+        (b"\xff\xfe{", "UTF-16"),
+    ],
 )
 def test_other_kinds_of_file_are_named(tmp_path: Path, head: bytes, what: str):
     path = tmp_path / "file"

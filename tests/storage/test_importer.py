@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 import zstandard
 
-from flywheel import progress
+from flywheel import failpoints, progress
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.records import Text, Trace, Truncated
@@ -218,7 +219,11 @@ def test_feedback_of_rows_arrives_with_them(bring, home: Home):
 
 
 def test_spans_of_one_trace_in_several_files_become_one_tree(home: Home, tmp_path: Path):
-    trace, parent, child = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
+    trace, parent, child = (
+        "0af7651916cd43dd8448eb211c80319c",
+        "b7ad6b7169203331",
+        "00f067aa0ba902b7",
+    )
 
     def document(span: str, above: str | None) -> bytes:
         one = {"traceId": trace, "spanId": span, "parentSpanId": above, "name": span,
@@ -320,3 +325,39 @@ def test_text_of_a_stored_message_is_what_was_sent(bring, home: Home):
     (trace,) = held(home)
     assert trace.spans[0].call.choices[0].message.parts == (Text(text="answer 1"),)
     assert trace.fidelity == "renderable"
+
+
+@pytest.mark.parametrize(
+    "place", ["store.segment_written", "store.before_commit", "store.after_commit"]
+)
+def test_an_import_that_is_killed_is_finished_by_the_next(bring, home: Home, tmp_path: Path, place):
+    data = lines(*(chat(number, feedback=1) for number in range(1500)), b"{half")
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(data)
+    child = os.fork()
+    if child == 0:
+        failpoints.arm(place)
+        import_path(home, path, project="p")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    bring(data)
+    report = bring(data)
+    assert (report.traces, report.spans, report.quarantined) == (0, 0, 1)
+    clean = Home(tmp_path / "clean")
+    import_path(clean, path, project="p")
+    assert held(home) == held(clean)
+    assert counts(home, "p") == counts(clean, "p")
+
+
+def test_bad_spans_of_a_batch_are_named_and_point_to_the_batch(bring, home: Home):
+    good = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "n", "attributes": []}
+    spans = [good, {"spanId": "c" * 16}, {**good, "spanId": 5}]
+    data = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+    report = bring(data, "in.json")
+    assert (report.traces, report.spans, report.quarantined) == (1, 1, 2)
+    assert [reject.field for reject in report.rejects] == [
+        "resourceSpans[0].scopeSpans[0].spans[1].traceId",
+        "resourceSpans[0].scopeSpans[0].spans[2].spanId",
+    ]
+    kept = (home.root / report.rejects[0].kept).read_bytes().splitlines()
+    assert [raw_row(home, json.loads(line)["raw"]) for line in kept] == [data, data]

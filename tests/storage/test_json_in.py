@@ -18,7 +18,7 @@ def test_bytes_that_are_no_utf8_are_replaced():
 
 
 def test_nan_infinity_and_endless_numbers_are_kept_as_text():
-    value = decode(b'[NaN, -Infinity, 1e999, ' + b"9" * 5000 + b"]")
+    value = decode(b"[NaN, -Infinity, 1e999, " + b"9" * 5000 + b"]")
     assert value == ["NaN", "-Infinity", "1e999", "9" * 5000]
 
 

@@ -29,7 +29,7 @@ def read(kept: dict[str, bytes]) -> Callable[[str, Any], Parsed]:
         return digest_bytes(data)
 
     def one(name: str, row: Any) -> Parsed:
-        assert [key for key, format in FORMATS.items() if format.recognise(row)][0] == name
+        assert next(key for key, format in FORMATS.items() if format.recognise(row)) == name
         size = len(json.dumps(row).encode("utf-8", "surrogatepass"))
         return FORMATS[name].read(row, Context("p", keep, "raw", size))
 

@@ -70,7 +70,10 @@ OUTPUTS: list[tuple[Any, tuple[Any, ...]]] = [
         (ToolCall(name="f", arguments='{"x":1}', id="c1"),),
     ),
     (
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}],
+        },
         (ToolCall(name="f", arguments="{}", id="c"),),
     ),
     (
@@ -125,7 +128,9 @@ def test_inputs_of_every_framework_are_messages(read, given, messages):
 def test_parts_counted_beside_their_totals_are_added(read):
     details = {"input": 179, "output": 35, "total": 278, "output_reasoning": 64,
                "input_cache_read": 0}  # fmt: skip
-    usage = read("langfuse", export(observation(usageDetails=details))).traces[0].spans[0].call.usage
+    usage = (
+        read("langfuse", export(observation(usageDetails=details))).traces[0].spans[0].call.usage
+    )
     assert (usage.input_tokens, usage.output_tokens, usage.reasoning_tokens) == (179, 99, 64)
     cached = {"input": 10, "input_cached_tokens": 90, "output": 5, "total": 105}
     usage = read("langfuse", export(observation(usageDetails=cached))).traces[0].spans[0].call.usage

@@ -26,7 +26,10 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments
 
 def row(*messages: Any, **response: Any) -> dict[str, Any]:
     return {
-        "request": {"model": "m", "messages": list(messages) or [{"role": "user", "content": "hi"}]},
+        "request": {
+            "model": "m",
+            "messages": list(messages) or [{"role": "user", "content": "hi"}],
+        },
         "response": {
             "id": "chatcmpl-1",
             "model": "m-2024",
@@ -126,7 +129,11 @@ def test_tool_results_keep_the_id_of_their_call(read):
 
 
 def test_legacy_function_calls_refusals_and_reasoning_are_parts(read):
-    legacy = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{"}}
+    legacy = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "f", "arguments": "{"},
+    }
     refused = {"role": "assistant", "content": None, "refusal": "no"}
     thought = {"role": "assistant", "content": "4", "reasoning_content": "2+2"}
 
@@ -155,9 +162,7 @@ def test_a_base64_image_is_kept_as_bytes(read, kept):
 
 def test_a_three_megabyte_tool_output_is_cut_and_kept_whole_beside(read, kept):
     big = "é" * 1_500_000
-    parsed = read(
-        "openai_chat", row({"role": "tool", "tool_call_id": "call_1", "content": big})
-    )
+    parsed = read("openai_chat", row({"role": "tool", "tool_call_id": "call_1", "content": big}))
     result, cut = call_of(parsed).input[0].parts
     assert isinstance(result, ToolResult) and result.id == "call_1"
     assert isinstance(cut, Truncated) and cut.size == 3_000_000
@@ -183,7 +188,10 @@ def test_zeros_beside_an_answer_are_unknown(read):
 
 def test_an_empty_finish_reason_is_none(read):
     said = {"role": "assistant", "content": "x"}
-    assert call_of(read("openai_chat", answer(said, finish_reason=""))).choices[0].finish_reason is None
+    assert (
+        call_of(read("openai_chat", answer(said, finish_reason=""))).choices[0].finish_reason
+        is None
+    )
 
 
 def test_an_answer_from_a_cache_costs_nothing_and_keeps_its_tokens(read):

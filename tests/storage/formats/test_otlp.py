@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from flywheel.records import Image, Text, ToolCall, ToolResult, Usage, say, trace_id
-from storage.formats.otlp import any_value
+from storage.formats.otlp_span import any_value
 
 T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -155,7 +155,11 @@ def test_every_convention_and_an_openai_log_give_the_same_messages(read):
 
 def test_message_events_of_a_span_are_its_messages(read):
     def event(name: str, **attributes: Any) -> dict[str, Any]:
-        return {"name": name, "timeUnixNano": "1793500000000000000", "attributes": listed(attributes)}
+        return {
+            "name": name,
+            "timeUnixNano": "1793500000000000000",
+            "attributes": listed(attributes),
+        }
 
     events = [
         event("gen_ai.system.message", content="be kind"),
@@ -172,7 +176,9 @@ def test_message_events_of_a_span_are_its_messages(read):
     assert call.choices[0].message == say("assistant", "hello")
     assert call.choices[0].finish_reason == "stop"
     assert parsed.unmapped == {"events.first token": 1}
-    assert [one["name"] for one in parsed.traces[0].spans[0].attributes["events"]] == ["first token"]
+    assert [one["name"] for one in parsed.traces[0].spans[0].attributes["events"]] == [
+        "first token"
+    ]
 
 
 def test_message_events_as_log_records_are_a_child_of_their_span(read):
@@ -205,7 +211,9 @@ def test_system_instructions_and_tool_definitions_are_read(read):
     attributes = {
         **NEWEST,
         "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "be kind"}]),
-        "gen_ai.tool.definitions": json.dumps([{"type": "function", "name": "w", "parameters": {}}]),
+        "gen_ai.tool.definitions": json.dumps(
+            [{"type": "function", "name": "w", "parameters": {}}]
+        ),
     }
     call = call_of(read("otlp", document(span(attributes))))
     assert call.input[0] == say("system", "be kind")
@@ -224,8 +232,8 @@ def test_parts_by_uri_and_blob_are_images(read, kept):
         {"type": "blob", "modality": "image", "mime_type": "image/png",
          "content": base64.b64encode(b"png").decode()},
     ]  # fmt: skip
-    attributes = {"gen_ai.operation.name": "chat",
-                  "gen_ai.input.messages": json.dumps([{"role": "user", "parts": parts}])}  # fmt: skip
+    asked = json.dumps([{"role": "user", "parts": parts}])
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked}
     linked, blob = call_of(read("otlp", document(span(attributes)))).input[0].parts
     assert linked == Image(url="https://example.org/a.png")
     assert isinstance(blob, Image) and kept[blob.digest] == b"png"
