@@ -64,6 +64,8 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         notes["first_byte_ns"] = asked.first_byte - asked.start
     if answer is not None and answer.id:
         notes["engine_response_id"] = answer.id
+    if chat.request.metadata:
+        notes["metadata"] = chat.request.metadata
     call = ModelCall(
         input=asked.messages,
         choices=_choices(asked, answer, error, offload, notes),
@@ -85,7 +87,6 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         call=call,
         attributes=notes,
     )
-    metadata = chat.request.metadata
     return Trace(
         id=asked.trace_id,
         project=deployment.project,
@@ -95,7 +96,6 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         spans=(span,),
         conversation=asked.external_id,
         user=asked.user,
-        attributes={"metadata": metadata} if metadata else {},
     )
 
 

@@ -23,6 +23,7 @@ import uvloop
 from flywheel import children
 from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart
 from flywheel.home import Home
+from flywheel.progress import report
 from flywheel.project import Project, base_folder, load_project
 from flywheel.settings import Settings, load, quiet_dependencies
 from serving import routing
@@ -208,6 +209,7 @@ class _Life:
         await asyncio.to_thread(self.reconcile, self.home, engine_url)
         self.keeper.state.phase = "ready"
         record = announce(self.home, self.listening.url, engine_url, self.projects)
+        report("serving", 1, 1, f"{self.project.name} at {record.url}/v1")
         if self.ready is not None:
             self.ready(record)
         await self.keeper.keep()

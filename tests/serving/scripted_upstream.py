@@ -33,10 +33,16 @@ class Upstream:
         self.delay = 0.0
         self.release = threading.Event()
         self.adapters: list[str] = []
+        self.broken = False
 
     async def load(self, request: web.Request) -> web.Response:
         self.adapters.append((await request.json())["lora_name"])
         return web.Response(text="ok")
+
+    async def health(self, request: web.Request) -> web.Response:
+        if self.broken:
+            return web.json_response({"status": "failed"}, status=503)
+        return web.json_response({"status": "ok"})
 
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": name} for name in ["base", *self.adapters]]})
@@ -48,6 +54,7 @@ class Upstream:
         self.raw.append(raw)
         content = body["messages"][-1].get("content")
         script = content if isinstance(content, str) else ""
+        self.broken = script == "break"
         await asyncio.sleep(self.delay)
         try:
             if script == "error":
@@ -181,7 +188,7 @@ def application(scripted: Upstream) -> web.Application:
     app.router.add_post("/v1/chat/completions", scripted.chat)
     app.router.add_post("/v1/load_lora_adapter", scripted.load)
     app.router.add_get("/v1/models", scripted.models)
-    app.router.add_get("/health", _healthy)
+    app.router.add_get("/health", scripted.health)
     return app
 
 
@@ -209,10 +216,6 @@ def upstream() -> Iterator[Upstream]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
-
-
-async def _healthy(_: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
 
 
 if __name__ == "__main__":

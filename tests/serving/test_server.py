@@ -1,5 +1,6 @@
 """The server's life: one a home, killed, restarted, drained; nothing answered is lost."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -23,10 +24,13 @@ from flywheel.project import Project, load_project
 from flywheel.records import Trace
 from flywheel.settings import Settings
 from serving import presence, routing
+from serving.keeper import Keeper
 from serving.server import ensure, running, serve
+from serving.state import EngineState
 from storage.committer import commit
 from storage.queries import traces
 from tests.serving.running import body, journalled, route
+from tests.serving.scripted_server import ScriptedEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 TOML = """
@@ -189,6 +193,31 @@ def test_an_engine_that_dies_is_started_again_with_its_adapters(server: Server) 
     assert record is not None
     models = httpx.get(record.engine_url + "/v1/models").json()["data"]
     assert [model["id"] for model in models] == ["base", "support-v2", "support-v1"]
+
+
+@pytest.mark.slow
+def test_an_engine_that_lives_but_cannot_answer_is_ended_and_started_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    engine = ScriptedEngine(home, Path())
+    state = EngineState()
+    keeper = Keeper(home, frozenset({"support"}), engine, state, pulse_s=0.1)
+
+    async def scenario() -> None:
+        await keeper.start()
+        keeping = asyncio.create_task(keeper.keep())
+        await until(lambda: state.phase == "ready")
+        await asyncio.to_thread(ask, engine.url, "break")
+        await until(lambda: state.restarts == 1 and state.phase == "ready")
+        keeping.cancel()
+
+    async def until(condition: Callable[[], bool]) -> None:
+        await asyncio.to_thread(wait, condition)
+
+    try:
+        asyncio.run(scenario())
+        assert ask(engine.url).status_code == 200
+    finally:
+        engine.stop()
 
 
 @pytest.mark.slow
