@@ -93,6 +93,7 @@ def test_the_same_file_twice_adds_nothing(bring, home: Home):
     assert counts(home, "p") == before
 
 
+@pytest.mark.slow
 def test_the_same_rows_in_any_file_are_the_same_traces(bring, home: Home):
     rows = [chat(number) for number in range(8)]
     bring(lines(*rows))
@@ -108,6 +109,7 @@ def test_the_same_rows_in_any_file_are_the_same_traces(bring, home: Home):
     assert len(held(home)) == 8
 
 
+@pytest.mark.slow
 def test_a_changed_copy_adds_what_is_new(bring, home: Home):
     bring(lines(*(chat(number) for number in range(3000))))
     rows = [chat(number) for number in range(3000)]
@@ -191,6 +193,7 @@ def test_numbers_out_of_range_lose_no_row(bring, home: Home):
     assert span.call.sampling.other["seed"] == str(2**64)
 
 
+@pytest.mark.slow
 def test_a_fifty_megabyte_line_is_read_and_one_over_the_limit_is_not(bring, home: Home):
     big = chat(1)
     big["request"]["messages"][0]["content"] = "x" * (50 << 20)
@@ -327,6 +330,7 @@ def test_text_of_a_stored_message_is_what_was_sent(bring, home: Home):
     assert trace.fidelity == "renderable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", ["store.segment_written", "store.before_commit", "store.after_commit"]
 )

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +122,7 @@ def check(found: ChunkRead) -> None:
     assert found.records or found.rejects or found.formats
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_bent_row_is_read_or_refused(data: st.DataObject):
@@ -136,6 +138,7 @@ def test_a_bent_row_is_read_or_refused(data: st.DataObject):
         assert "has a shape that" not in error.reason, (row, error.reason)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_bytes_changed_anywhere_are_read_or_refused(data: st.DataObject):
