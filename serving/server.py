@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from serving.gateway import Gateway
 from serving.keeper import EngineChild, Keeper, adapters_of
 from serving.keys import Keys, check_host, keys_of
 from serving.limits import limits_of
+from serving.listening import Listening, listen
 from serving.presence import ServerRecord, announce, being_served, only_server, withdraw
 from serving.presence import running as running
 from serving.realign import realign
@@ -71,7 +71,7 @@ def serve(
     host = host or project.serving.host
     keys = keys_of(settings)
     check_host(host, keys)
-    with only_server(home), _listening(host, project.serving.port if port is None else port) as at:
+    with only_server(home), listen(host, project.serving.port if port is None else port) as at:
         engine = engine or _engine_of(home, project, settings)
         life = _Life(home, project, settings, keys, at, engine, reconcile, ready)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -120,31 +120,6 @@ def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
     )
 
 
-class _Listening(socket.socket):
-    @property
-    def url(self) -> str:
-        host, port = self.getsockname()[:2]
-        if host in ("0.0.0.0", "::"):
-            host = "127.0.0.1"
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[_Listening]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with _Listening(family, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-            listening.listen(1024)
-        except (OSError, OverflowError) as error:
-            raise Busy(
-                f"cannot listen on {host}:{port}: {error}. If another program has it, choose "
-                "another port with --port"
-            ) from error
-        yield listening
-
-
 class _Life:
     """One run of the server, from the first socket to the last byte of the journal."""
 
@@ -154,7 +129,7 @@ class _Life:
         project: Project,
         settings: Settings,
         keys: Keys,
-        listening: _Listening,
+        listening: Listening,
         engine: EngineChild,
         reconcile: Reconcile,
         ready: Callable[[ServerRecord], None] | None,

@@ -22,6 +22,13 @@ def gateway(tmp_path: Path) -> Iterator[Running]:
         yield up
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One gateway for all that is refused and leaves nothing."""
+    with running(tmp_path_factory.mktemp("home"), "http://127.0.0.1:9") as up:
+        yield up
+
+
 def say(gateway: Running, content: Any, **headers: str) -> httpx.Response:
     return httpx.post(gateway.url + "/v1/feedback", json=content, headers=headers)
 
@@ -155,16 +162,16 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_feedback_is_a_400_and_nothing_is_kept(gateway: Running, name: str) -> None:
-    answer = say(gateway, BAD[name])
+def test_bad_feedback_is_a_400_and_nothing_is_kept(standing: Running, name: str) -> None:
+    answer = say(standing, BAD[name])
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["message"]
-    assert gateway.feedback() == []
+    assert standing.feedback() == []
 
 
-def test_bytes_that_are_no_json_are_a_400(gateway: Running) -> None:
+def test_bytes_that_are_no_json_are_a_400(standing: Running) -> None:
     for content in (b"", b"{", b"\xff", b"[" * 10_000, b'{"a":' * 10_000, b'"\\ud800"'):
-        answer = httpx.post(gateway.url + "/v1/feedback", content=content)
+        answer = httpx.post(standing.url + "/v1/feedback", content=content)
         assert answer.status_code == 400, content[:10]
 
 
