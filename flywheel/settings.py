@@ -46,8 +46,9 @@ def load() -> Settings:
 def quiet_dependencies(home: Home) -> None:
     """Points Prefect at the home and turns every dependency's telemetry and hub access off.
 
-    Must run before prefect, mlflow, great_expectations or transformers are imported. Values that
-    the person has set stay.
+    Must run before prefect, mlflow, great_expectations, torch or transformers are imported. Values
+    that the person has set stay. Torch's threads sleep while they wait for one another: where
+    others use the cores too, threads that spin made two of them ten times slower than one.
     """
     for name, value in {
         "PREFECT_HOME": str(home.prefect),
@@ -62,5 +63,6 @@ def quiet_dependencies(home: Home) -> None:
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "OMP_WAIT_POLICY": "PASSIVE",
     }.items():
         os.environ.setdefault(name, value)
