@@ -164,10 +164,7 @@ class Environment:
         if not calls or calls[0].call is None or not calls[0].call.input:
             return None
         call = calls[0].call
-        truths = {
-            canonical(said): said for item in feedback if (said := self.truth(item)) is not None
-        }
-        only = next(iter(truths.values())) if len(truths) == 1 else None
+        answer, reason = self._agreed(feedback)
         problem = Problem(
             environment=self.name,
             messages=call.input,
@@ -176,11 +173,25 @@ class Environment:
             conversation=trace.conversation,
             user=trace.user,
             trace_id=trace.id,
-            answer=only,
-            truth_from="feedback" if len(truths) == 1 else None,
-            attributes={} if len(truths) == 1 else {"truth": _missing(len(truths))},
+            answer=answer,
+            truth_from=None if reason else "feedback",
+            attributes={"truth": reason} if reason else {},
         )
         return msgspec.structs.replace(problem, slice=self.slice(problem))
+
+    def _agreed(self, feedback: Sequence[Feedback]) -> tuple[Any, str | None]:
+        """The one answer that all feedback states, or None and why there is none. Feedback comes
+        from outside and may be any JSON: what `truth` cannot read is a reason, not a crash."""
+        truths: dict[bytes, Any] = {}
+        for item in feedback:
+            try:
+                said = self.truth(item)
+                truths |= {} if said is None else {canonical(said): said}
+            except Exception as error:
+                return None, f"feedback {item.id} cannot be read: {type(error).__name__}: {error}"
+        if len(truths) > 1:
+            return None, f"conflicting feedback: {len(truths)} different answers"
+        return next(iter(truths.values()), None), None if truths else "no known answer"
 
     def truth(self, feedback: Feedback) -> Any:
         """The right answer that one feedback states; None = it states none."""
@@ -193,10 +204,6 @@ class Environment:
     def slice(self, problem: Problem) -> str:
         """The group that evaluation reports by."""
         return "all"
-
-
-def _missing(count: int) -> str:
-    return f"conflicting feedback: {count} different answers" if count else "no known answer"
 
 
 def _explain(item: Any, known: list[str]) -> str:

@@ -12,6 +12,7 @@ import gc
 import inspect
 import math
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, Pipe
 from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +30,8 @@ from flywheel.records import Problem, Span, Trace, last_answer
 
 GIVE_UP = 3
 """After so many hangs or deaths of one reward in a batch, the rest of it is not tried."""
+MEMORY = 2 << 30
+"""Bytes that rewards may take beside what the grading process has."""
 _KEPT = 2000
 """Characters of a traceback that a reason keeps: the last ones."""
 _PR_SET_PDEATHSIG = 1
@@ -70,8 +74,9 @@ def _drain_child(
 ) -> str | None:
     """Appends what one child gives. Returns why it did not get further; None = it need not."""
     results, child_end = Pipe(duplex=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -98,14 +103,25 @@ def _drain_child(
 def _be_child(
     environment: Environment, calls: Sequence[Call], out: Connection, parent: int
 ) -> None:
-    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer."""
+    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer; what
+    rewards print goes to stderr, since stdout may be a command's JSON."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            gc.disable()
+            gc.freeze()
+            os.dup2(2, 1)
+            sys.stdout = sys.stderr
+            _bound_memory()
             _serve(environment, calls, out)
     finally:
         os._exit(0)
+
+
+def _bound_memory() -> None:
+    """So that a reward gets a MemoryError before the machine runs out."""
+    data_pages = int(Path("/proc/self/statm").read_text().split()[5])
+    bound = data_pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _serve(environment: Environment, calls: Sequence[Call], out: Connection) -> None:

@@ -35,7 +35,11 @@ def mine(
     asked: dict[str, list[Trace]] = {}
     posed: dict[str, Problem] = {}
     for trace in sorted((trace for trace in traces if trace.origin in MINED), key=_came):
-        problem = environment.problem_of(trace, feedback.get(trace.id, ()))
+        try:
+            problem = environment.problem_of(trace, feedback.get(trace.id, ()))
+        except Exception as error:
+            error.add_note(f"while environment {environment.name} mined trace {trace.id}")
+            raise
         if problem is not None:
             posed.setdefault(problem.id, problem)
             asked.setdefault(problem.id, []).append(trace)

@@ -160,3 +160,13 @@ def test_two_answers_that_differ_are_no_truth_and_two_equal_ones_are() -> None:
 def test_a_trace_without_a_prompt_poses_no_problem() -> None:
     empty = Trace(id="t", project="p", source="g", external_id="e", origin="production")
     assert Environment().problem_of(empty, []) is None
+
+
+def test_feedback_that_cannot_be_read_is_a_reason() -> None:
+    class Picky(Environment):
+        def truth(self, feedback: Feedback) -> object:
+            return feedback.value["queue"]
+
+    problem = Picky().problem_of(recorded("hi"), [said("just text")])
+    assert problem is not None and problem.answer is None
+    assert "cannot be read: TypeError" in problem.attributes["truth"]

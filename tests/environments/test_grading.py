@@ -176,6 +176,10 @@ class Hostile(Environment):
     def backtracks(self, answer: str) -> float:
         return float(bool(re.fullmatch(r"(a+)+b", "a" * 64)))
 
+    @metric
+    def hoards(self, answer: str) -> float:
+        return float(len(bytearray(1 << 36)))
+
     @reward()
     def right(self, answer: str, problem: Problem) -> float:
         return float(answer == problem.answer["word"])
@@ -185,12 +189,12 @@ def test_no_reward_can_hang_kill_or_lie_and_the_others_are_still_given() -> None
     grades = grade(Hostile(), trace(), PROBLEM)
     given = values(grades)
     assert given.pop("right") == 1.0
-    assert set(given.values()) == {None} and len(given) == 12
+    assert set(given.values()) == {None} and len(given) == 13
     for name, why in {
         "raises": "lost key", "nan": "finite", "string": "not a number", "nothing": "NoneType",
         "abstains": "not reachable", "mutates": "changed", "leaves": "SystemExit",
         "recurses": "RecursionError", "dies": "ended its process", "sleeps": "longer than 0.3 s",
-        "spins": "longer than", "backtracks": "longer than",
+        "spins": "longer than", "backtracks": "longer than", "hoards": "MemoryError",
     }.items():  # fmt: skip
         assert why in reason(grades, name)
         assert len(reason(grades, name)) <= 2000
@@ -273,3 +277,16 @@ def test_thousands_in_one_batch_come_back_in_order() -> None:
     graded = grade_all(Plain(), items)
     assert [grades[0].value for grades in graded] == [float(k % 3 > 0) for k in range(2000)]
     assert [grades[0].trace_id for grades in graded] == [str(k) for k in range(2000)]
+
+
+def test_what_rewards_print_does_not_reach_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    class Loud(Environment):
+        @metric
+        def prints(self, answer: str) -> float:
+            print("noise", flush=True)
+            return 1.0
+
+    print("ours", end="")
+    assert values(grade(Loud(), trace())) == {"prints": 1.0}
+    out, err = capfd.readouterr()
+    assert (out, err) == ("ours", "noise\n")
