@@ -1,8 +1,13 @@
 import asyncio
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -290,3 +295,57 @@ def test_what_rewards_print_does_not_reach_stdout(capfd: pytest.CaptureFixture[s
     assert values(grade(Loud(), trace())) == {"prints": 1.0}
     out, err = capfd.readouterr()
     assert (out, err) == ("ours", "noise\n")
+
+
+def test_batches_may_be_graded_in_threads_at_once() -> None:
+    items = [Item(trace(id=str(k)), PROBLEM) for k in range(50)]
+    with ThreadPoolExecutor(4) as pool:
+        graded = list(pool.map(lambda _: grade_all(Plain(), items), range(8)))
+    assert all(score(grades) == 0.875 for batch in graded for grades in batch)
+
+
+SLEEPER = """
+import os, time
+from environments.define import Environment, metric
+from environments.grading import grade
+from flywheel.records import Choice, ModelCall, Span, Trace, say
+
+class Sleeper(Environment):
+    limit_s = 600.0
+    source = ""
+
+    @metric
+    def sleeps(self, answer):
+        print(os.getpid(), flush=True)
+        time.sleep(600)
+
+call = ModelCall(input=(), choices=(Choice(message=say("assistant", "a"), finish_reason="stop"),))
+span = Span(id="s", kind="model", call=call)
+fields = {"id": "t", "project": "p", "source": "r", "external_id": "x", "origin": "rollout"}
+grade(Sleeper(), Trace(spans=(span,), **fields))
+"""
+
+
+@pytest.mark.slow
+def test_a_grader_that_is_killed_takes_its_child_with_it() -> None:
+    root = Path(__file__).resolve().parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], stderr=subprocess.PIPE, text=True, cwd=root
+    )
+    assert parent.stderr is not None
+    child = int(parent.stderr.readline())
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    for _ in range(400):
+        if gone(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the child outlived its parent")
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except FileNotFoundError:
+        return True
