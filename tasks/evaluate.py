@@ -68,7 +68,7 @@ def answer_heldout(
         deployment = msgspec.convert(challenger, Deployment)
         server = running(home())
         EngineClient(server.engine_url).load_adapter(
-            deployment.name, str(home().path(deployment.adapter))
+            deployment.name, home().path(deployment.adapter or "")
         )
     found = answers(
         turn,
