@@ -20,6 +20,8 @@ from serving.engines.contract import Generated
 
 BATCH = 64
 """Sequences scored in one request, at most."""
+_TRIES = 10
+"""How often an engine that is too busy is asked again."""
 
 
 class EngineClient:
@@ -167,7 +169,13 @@ class EngineClient:
         self, method: str, path: str, body: dict[str, Any] | None = None, **how: Any
     ) -> httpx.Response:
         try:
-            return self._http.request(method, path, json=body, **how)
+            answer = self._http.request(method, path, json=body, **how)
+            for _ in range(_TRIES):
+                if answer.status_code != 429:
+                    break
+                time.sleep(min(float(answer.headers.get("retry-after", 1)), 5.0))
+                answer = self._http.request(method, path, json=body, **how)
+            return answer
         except httpx.HTTPError as error:
             raise EngineError(
                 f"the engine at {self.url} did not answer {path}: {error or type(error).__name__}"

@@ -6,6 +6,7 @@ either costs, so a large gang never starves live traffic. Only this thread touch
 """
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -25,6 +26,8 @@ from serving.engines.embedded_model import BASE, Model
 from serving.engines.embedded_score import Prompt, score
 
 T = TypeVar("T")
+GANG_QUEUE = 2048
+"""Rows of gangs under way from which no further gang is taken."""
 _log = logging.getLogger("flywheel.engine")
 
 
@@ -93,9 +96,15 @@ class Sampler:
         self._tell(lambda: self._enter(rows))
 
     def answer_gang(self, rows: Sequence[Row]) -> None:
-        """Decodes rows of one adapter as a gang."""
+        """Decodes rows of one adapter as a gang.
+
+        Raises:
+            Busy: as `answer`.
+        """
         if self.draining:
             raise Busy("the engine is draining")
+        if len(self._gang_rows) > GANG_QUEUE:
+            raise Busy(f"{len(self._gang_rows)} answers of gangs are under way already")
         self._tell(lambda: self._enter_gang(rows))
 
     def score(
@@ -152,9 +161,14 @@ class Sampler:
 
     def _run(self) -> None:
         torch.set_num_threads(self.threads)
-        with torch.inference_mode():
-            while self._listen():
-                self._turn()
+        try:
+            with torch.inference_mode():
+                while self._listen():
+                    self._turn()
+        except BaseException:
+            # Without its sampler the process is of no use; whoever supervises it starts another.
+            _log.critical("the sampler died", exc_info=True)
+            os._exit(70)
 
     def _listen(self) -> bool:
         """Does what was asked meanwhile; sleeps while there is no work. False = stop."""

@@ -145,6 +145,9 @@ class Service:
             self.leave(job)
 
     def _enter(self, asked: Asked, rows: list[Row]) -> None:
+        if len(rows) > self.bounds.queue:
+            most = self.bounds.queue
+            raise invalid(f"this asks for {len(rows)} answers; one request may for {most}", "n")
         try:
             if asked.flywheel_gang is not None:
                 self.gangs.join(asked.flywheel_gang, rows)
