@@ -21,7 +21,7 @@ _ZSTD_READ = 1 << 11
 _ZSTD_WINDOW = 1 << 27
 MOST_RATIO = 400
 """Times that a file may expand, once it is past FREE_EXPANSION; gzip reaches 1,032."""
-FREE_EXPANSION = 256 << 20
+FREE_EXPANSION = 64 << 20
 
 _BINARY = {
     b"PAR1": "a Parquet file",

@@ -52,11 +52,12 @@ def elements(data: bytes) -> Iterator[bytes]:
         return
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         text = _text(data)
-    at = _skip(text, 0)
-    if text[at : at + 1] == "[":
-        at = _skip(text, at + 1)
+    at = _inside(text, 0)
     scanner = json.JSONDecoder(strict=False)
-    while at < len(text) and text[at] != "]":
+    while at < len(text):
+        if text[at] == "]":
+            at = _inside(text, at + 1)
+            continue
         try:
             _, end = scanner.raw_decode(text, at)
         except RecursionError:
@@ -65,6 +66,12 @@ def elements(data: bytes) -> Iterator[bytes]:
             raise BadRecord(_reason(error, text)) from None
         yield text[at:end].encode("utf-8", "replace")
         at = _skip(text, end)
+
+
+def _inside(text: str, at: int) -> int:
+    """Past blanks, and into an array that begins there."""
+    at = _skip(text, at)
+    return _skip(text, at + 1) if text[at : at + 1] == "[" else at
 
 
 def _skip(text: str, at: int) -> int:

@@ -19,6 +19,8 @@ KEPT_OF_LONG = 64 << 10
 """Bytes kept of a row that is over the limit."""
 _LEAST_ROWS, _MOST_ROWS, _MOST_BYTES = 512, 4096, 8 << 20
 _CUT = 1023
+_HEAD = 4 << 20
+"""Bytes that are looked at to tell lines from a document."""
 _BLANK = b" \t\r\n\x00"
 
 
@@ -37,7 +39,7 @@ def rows(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
     try:
         for block in blocks:
             head += block
-            if (len(head) >= 1 << 16 and b"\n" in head) or len(head) > max_line:
+            if (len(head) >= 1 << 16 and b"\n" in head) or len(head) >= _HEAD:
                 break
     except BadRecord as error:
         problem, blocks = error.reason, iter(())

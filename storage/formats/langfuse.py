@@ -124,9 +124,9 @@ def _span(value: object, rest: Rest) -> Span:
         call = _call(value, given, gave, rest)
     elif kind == "tool":
         name = str(value.get("name") or "")
-        tool = ToolCall(name=name, arguments=rest.cut(arguments_text(given))[0])
+        tool = ToolCall(name=name, arguments=rest.shortened("input", arguments_text(given)))
         if gave is not None:
-            result = ToolResult(content=rest.cut(arguments_text(gave))[0], name=name)
+            result = ToolResult(content=rest.shortened("output", arguments_text(gave)), name=name)
     else:
         rest.put("input", given)
         rest.put("output", gave)

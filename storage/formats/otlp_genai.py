@@ -85,7 +85,7 @@ def read_content(
     used |= {key for key in _KIND if str(attributes.get(key)).lower() in _SAID_BY_KIND}
     kind = _kind(attributes)
     if kind == "tool":
-        return _tool(name, attributes, events, used)
+        return _tool(name, attributes, events, used, rest)
     heard: set[str] = set()
     spoken, left = read_spoken(attributes, events, rest, heard)
     if kind == "other" and (spoken.input or spoken.choices) and not _embedding(attributes):
@@ -181,7 +181,11 @@ def _usage(attributes: dict[str, Any], choices: tuple[Choice, ...], used: set[st
 
 
 def _tool(
-    name: str, attributes: dict[str, Any], events: list[dict[str, Any]], used: set[str]
+    name: str,
+    attributes: dict[str, Any],
+    events: list[dict[str, Any]],
+    used: set[str],
+    rest: Rest,
 ) -> SpanContent:
     """A tool as it was run: its name, arguments and result."""
     names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
@@ -197,8 +201,10 @@ def _tool(
     id = attributes.get("gen_ai.tool.call.id")
     id = None if id is None else str(id)
     label = named if isinstance(named, str) else name
-    call = ToolCall(name=label, arguments=arguments_text(given), id=id)
+    call = ToolCall(name=label, arguments=rest.shortened("arguments", arguments_text(given)), id=id)
     result = None
     if gave is not None:
-        result = ToolResult(content=arguments_text(gave), id=id, name=label)
+        result = ToolResult(
+            content=rest.shortened("result", arguments_text(gave)), id=id, name=label
+        )
     return SpanContent("tool", tool=call, result=result, used=used, events_left=events)

@@ -112,5 +112,13 @@ class Rest:
         head = text[:KEPT_HEAD]
         return head, Truncated(kept=head, size=len(data), digest=self.keep(data))
 
+    def shortened(self, path: str, text: str) -> str:
+        """`text`, or its head with the marker among the attributes."""
+        text, cut = self.cut(text)
+        if cut is not None:
+            said = {"size": cut.size, "digest": cut.digest}
+            self.attributes[f"{path}.truncated"] = said
+        return text
+
     def text(self, text: str) -> Text | Truncated:
         return self.cut(text)[1] or Text(text=text)

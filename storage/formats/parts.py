@@ -36,7 +36,7 @@ def read_parts(content: object, rest: Rest, path: str) -> Parts:
     if isinstance(content, dict):
         return _part(content, rest, path)
     if not isinstance(content, list):
-        return [Unknown(kind=type(content).__name__, raw=content)]
+        return [Unknown(kind=type(content).__name__, raw=rest.bounded(content))]
     parts: Parts = []
     for at, item in enumerate(content):
         if isinstance(item, str):
@@ -44,7 +44,7 @@ def read_parts(content: object, rest: Rest, path: str) -> Parts:
         elif isinstance(item, dict):
             parts.extend(_part(item, rest, f"{path}[{at}]"))
         elif item is not None:
-            parts.append(Unknown(kind=type(item).__name__, raw=item))
+            parts.append(Unknown(kind=type(item).__name__, raw=rest.bounded(item)))
     return parts
 
 
@@ -86,7 +86,7 @@ def tool_result(
 def picture(url: object, rest: Rest, media_type: object = None) -> Part:
     """An image by its address; the bytes of a data: address go to the raw store."""
     if not isinstance(url, str):
-        return Unknown(kind="image", raw=url)
+        return Unknown(kind="image", raw=rest.bounded(url))
     data, kind = _data_url(url)
     if data is not None:
         return Image(digest=rest.keep(data), media_type=kind or _text(media_type))
@@ -102,7 +102,8 @@ def attachment(data: object, name: object, media_type: object, rest: Rest) -> Pa
     if found is None:
         found = _base64(data)
     if found is None:
-        return File(name=_text(name), url=data[:2048], media_type=_text(media_type))
+        short, cut = rest.cut(data)
+        return cut or File(name=_text(name), url=short, media_type=_text(media_type))
     return File(name=_text(name), digest=rest.keep(found), media_type=kind or _text(media_type))
 
 
@@ -139,7 +140,11 @@ def _first(value: dict[str, Any], *keys: str) -> Any:
 
 def _plain(value: dict[str, Any], rest: Rest, path: str) -> Parts:
     text = _first(value, "text", "content", "value")
-    return [rest.text(text)] if isinstance(text, str) else [Unknown(kind="text", raw=value)]
+    return (
+        [rest.text(text)]
+        if isinstance(text, str)
+        else [Unknown(kind="text", raw=rest.bounded(value))]
+    )
 
 
 def _reasoning(value: dict[str, Any], rest: Rest, path: str) -> Parts:
@@ -147,7 +152,7 @@ def _reasoning(value: dict[str, Any], rest: Rest, path: str) -> Parts:
     if isinstance(text, list):
         text = "\n".join(str(item.get("text", "")) for item in text if isinstance(item, dict))
     if not isinstance(text, str):
-        return [Unknown(kind="reasoning", raw=value)]
+        return [Unknown(kind="reasoning", raw=rest.bounded(value))]
     text, cut = rest.cut(text)
     return [cut or Reasoning(text=text, signature=_text(value.get("signature")))]
 

@@ -71,5 +71,13 @@ def test_elements_before_a_break_are_given():
     assert found == [b'{"a": 1}', b'{"a": 2}']
 
 
+def test_arrays_that_follow_each_other_are_read_to_the_end():
+    assert list(elements(b'[{"a": 1}]\n[{"a": 2}, [3]] {"a": 4}')) == [
+        b'{"a": 1}', b'{"a": 2}', b"[3]", b'{"a": 4}'
+    ]  # fmt: skip
+    with pytest.raises(BadRecord, match="is not JSON"):
+        list(elements(b'[{"a": 1}] and more of it'))
+
+
 def test_values_that_follow_each_other_are_elements():
     assert list(elements(b'{\n"a": 1\n}\n{\n"a": 2\n}')) == [b'{\n"a": 1\n}', b'{\n"a": 2\n}']

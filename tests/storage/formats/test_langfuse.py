@@ -152,6 +152,14 @@ def test_tools_and_errors_are_spans(read):
     assert span.result == ToolResult(content="rain", name="w")
 
 
+def test_a_big_tool_output_is_cut_and_kept_beside(read, kept):
+    tool = observation(type="TOOL", output="x" * 3_000_000)
+    span = read("langfuse", export(tool)).traces[0].spans[0]
+    marker = span.attributes["output.truncated"]
+    assert marker["size"] == 3_000_000 and kept[marker["digest"]] == b"x" * 3_000_000
+    assert 0 < len(span.result.content) < 10_000
+
+
 def test_scores_and_corrections_are_feedback(read):
     scores = [
         {"name": "good", "value": 0.5, "dataType": "NUMERIC", "source": "EVAL", "comment": "why",
