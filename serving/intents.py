@@ -4,13 +4,14 @@ One file a project while it is under way. The routing file says afterwards wheth
 `conclude` tells MLflow and the ledger, as often as it is called, and then forgets the intent.
 """
 
+import logging
+import os
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from flywheel import durable
-from flywheel.errors import CorruptFile
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment, Outcome
@@ -19,6 +20,8 @@ from serving.registry import Registry
 from serving.routing import ProjectRoute
 from storage.envelope import AnyRecord
 from storage.inbox import Inbox
+
+_log = logging.getLogger(__name__)
 
 
 class Intent(Record, frozen=True, kw_only=True):
@@ -38,23 +41,25 @@ class Intent(Record, frozen=True, kw_only=True):
 
 
 def begin(home: Home, intent: Intent) -> None:
-    durable.write(intent_path(home, intent.project), msgspec.json.encode(intent))
+    durable.write(_path(home, intent.project), msgspec.json.encode(intent))
     failpoint("promotion.after_intent")
 
 
 def read_intent(home: Home, project: str) -> Intent | None:
-    """The intent that a killed process left, or that this one began.
+    """The intent that a killed process left; one that cannot be read is set aside.
 
-    Raises:
-        CorruptFile: there is one that cannot be read.
+    It only helps: the routing file knows what serves.
     """
-    path = intent_path(home, project)
+    path = _path(home, project)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Intent)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise CorruptFile(f"{path} is not an intent: {error}; remove it and go on") from error
+        aside = path.with_suffix(".broken")
+        os.replace(path, aside)
+        _log.warning("%s is not an intent (%s); it is now %s", path, error, aside.name)
+        return None
 
 
 def conclude(
@@ -90,7 +95,7 @@ def conclude(
 
 
 def forget(home: Home, intent: Intent) -> None:
-    path = intent_path(home, intent.project)
+    path = _path(home, intent.project)
     path.unlink(missing_ok=True)
     durable.sync_folder(path.parent)
 
@@ -106,5 +111,5 @@ def aliases_of(route: ProjectRoute) -> dict[str, str | None]:
     return wanted
 
 
-def intent_path(home: Home, project: str) -> Path:
+def _path(home: Home, project: str) -> Path:
     return home.promotions / f"{project}.json"

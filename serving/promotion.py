@@ -19,7 +19,7 @@ from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
 from serving import routing
-from serving.intents import Intent, aliases_of, begin, conclude, forget
+from serving.intents import Intent, aliases_of, begin, conclude, forget, read_intent
 from serving.reconcile import AdapterHost, alone, finish, reconcile, settle, unload
 from serving.registry import Registry
 from serving.routing import ProjectRoute
@@ -122,6 +122,8 @@ def rollback(
 ) -> Deployment:
     """Lets the previous deployment answer again; the one it replaces becomes the previous.
 
+    After a kill, again finishes the rollback that took effect instead of undoing it.
+
     engine: None = none runs; the next one starts with what the routing file then names. One that
     fails does not stop a rollback either.
 
@@ -130,8 +132,11 @@ def rollback(
         Refused: the engine runs and cannot serve the previous one.
     """
     with alone(home, project):
+        killed = read_intent(home, project)
         settle(home, project, registry, engine)
         route = routing.read(home).projects.get(project)
+        if killed and route and killed.kind == "rollback" and killed.target == route.champion:
+            return route.champion
         if route is None or route.previous is None:
             raise UsageError(f"{project} has no previous deployment to go back to")
         intent = Intent(

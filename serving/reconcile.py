@@ -6,18 +6,18 @@ may be done twice, and is done alone: one process a project.
 
 import contextlib
 import logging
-import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from flywheel.errors import Busy, CorruptFile, EngineError
+from flywheel.errors import Busy, EngineError, FlywheelError
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Decision, Deployment
 from serving import routing
-from serving.intents import Intent, aliases_of, conclude, forget, intent_path, read_intent
+from serving.intents import Intent, aliases_of, conclude, forget, read_intent
 from serving.registry import Registry
 from serving.routing import ProjectRoute
 from storage.inbox import Inbox
@@ -50,6 +50,10 @@ def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> lis
                 told += _align(home, project, registry)
         except Busy:
             told.append(f"{project}: a promotion is under way, left to it")
+        except FlywheelError as error:
+            # What answers requests does not need the registry: it must start all the same.
+            _log.error("%s could not be put in line: %s", project, error)
+            told.append(f"{project}: could not be put in line: {error}")
     return told
 
 
@@ -65,13 +69,7 @@ def settle(
 
     again: what is about to be promoted; a killed try of the same leaves no Decision.
     """
-    try:
-        intent = read_intent(home, project)
-    except CorruptFile as error:
-        # It only helps; the routing file knows what serves.
-        path = intent_path(home, project)
-        os.replace(path, path.with_suffix(".broken"))
-        return [f"{project}: set aside: {error}"]
+    intent = read_intent(home, project)
     if intent is None:
         return []
     route = routing.read(home).projects.get(project)
@@ -142,15 +140,30 @@ def _record_found(home: Home, route: ProjectRoute) -> None:
 
 
 def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) -> None:
-    """What follows the routing file, after it was replaced; may be done twice."""
+    """What follows the routing file, after it was replaced; may be done twice.
+
+    Raises:
+        FlywheelError: MLflow or the inbox cannot be written to. The champion serves nevertheless.
+    """
     wanted = aliases_of(route)
-    if registry.aliases(intent.project).get("challenger") == intent.target.registry_version:
-        wanted.setdefault("challenger", None)
-    registry.set_aliases(intent.project, wanted)
-    if intent.kind == "promotion":
-        conclude(home, intent, "promoted", "serving", intent.reason, registry)
-    else:
-        conclude(home, intent, "rolled_back", "person", intent.reason, registry)
+    promoted = intent.kind == "promotion"
+    try:
+        if registry.aliases(intent.project).get("challenger") == intent.target.registry_version:
+            wanted.setdefault("challenger", None)
+        registry.set_aliases(intent.project, wanted)
+        conclude(
+            home,
+            intent,
+            "promoted" if promoted else "rolled_back",
+            "serving" if promoted else "person",
+            intent.reason,
+            registry,
+        )
+    except FlywheelError as error:
+        raise type(error)(
+            f"{intent.target.name} serves now, but that could not be written down: {error}. "
+            "The next start, or the same command again, does it"
+        ) from error
 
 
 def unload(home: Home, deployment: Deployment, engine: AdapterHost) -> None:
@@ -172,3 +185,18 @@ def alone(home: Home, project: str, wait_s: float | None = None) -> Iterator[Non
     busy = f"another promotion or rollback of {project} runs; try again when it is done"
     with held(home.locks / f"promotion-{project}.lock", wait_s=wait_s, busy=busy):
         yield
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m serving.reconcile HOME [ENGINE_URL]`: MLflow's 200 MB stay out of the caller."""
+    from serving.engines.client import EngineClient
+
+    given = sys.argv[1:] if arguments is None else arguments
+    home = Home(Path(given[0]))
+    for line in reconcile(home, Registry(home), EngineClient(given[1]) if given[1:] else None):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -206,4 +206,5 @@ class Registry:
         try:
             yield
         except (MlflowException, SQLAlchemyError) as error:
-            raise FlywheelError(f"MLflow at {self._home.mlflow}: {error}") from error
+            said = str(error).partition("\n")[0]  # the rest is SQL
+            raise FlywheelError(f"MLflow at {self._home.mlflow}: {said}") from error
