@@ -31,7 +31,7 @@ from storage.rows_in import Row, chunks, rows
 
 READER = 1
 """Raised when formats read rows otherwise than before, so that known chunks are read again."""
-MOST_REJECTS = 1000
+MOST_REJECTS = 10_000
 """Rejects that a report names; all are counted, and all are in the quarantine."""
 
 
