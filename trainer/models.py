@@ -189,7 +189,7 @@ def save_adapter(model: Any, name: str, folder: Path) -> None:
     Keys carry no adapter name: that is the form that peft and vLLM read.
     """
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     if folder.exists():
         raise UsageError(f"{folder} is there already; an adapter is never overwritten")
@@ -206,11 +206,10 @@ def save_adapter(model: Any, name: str, folder: Path) -> None:
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         with durable.no_space(folder):
-            save_file(tensors, str(temporary / _WEIGHTS), metadata={"format": "pt"})
+            (temporary / _WEIGHTS).write_bytes(save(tensors, metadata={"format": "pt"}))
             text = json.dumps(settings, indent=2, sort_keys=True, default=_plain) + "\n"
             (temporary / _CONFIG).write_text(text, encoding="utf-8")
             os.chmod(temporary, 0o755)
-            os.chmod(temporary / _WEIGHTS, 0o644)
             durable.publish(temporary, folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -60,7 +60,7 @@ class Rendering:
         sample = build_training_sample(
             self.renderer,
             whole,
-            tools=list(tools) or None,
+            tools=_schemas(tools),
             message_loss_mask=[False] * len(messages) + [True],
             ensure_final_stop=True,
         )
@@ -91,7 +91,7 @@ class Rendering:
             list(previous_ids[:split]),
             list(previous_ids[split:]),
             [_plain(message, index) for index, message in enumerate(new_messages)],
-            tools=list(tools) or None,
+            tools=_schemas(tools),
         )
         return None if rendered is None else list(rendered.token_ids)
 
@@ -101,7 +101,7 @@ class Rendering:
         from renderers.base import ToolCallParseStatus
 
         ended = any(token in self.stop_ids for token in completion_ids)
-        parsed = self.renderer.parse_response(list(completion_ids), tools=list(tools) or None)
+        parsed = self.renderer.parse_response(list(completion_ids), tools=_schemas(tools))
         good = all(call.status == ToolCallParseStatus.OK for call in parsed.tool_calls)
         if parsed.tool_calls and not good:
             parsed = self.renderer.parse_response(list(completion_ids), tools=None)
@@ -151,7 +151,7 @@ class Rendering:
         plain = [_plain(message, index) for index, message in enumerate(messages)]
         return list(
             self.renderer.render_ids(
-                plain, tools=list(tools) or None, add_generation_prompt=generation_prompt
+                plain, tools=_schemas(tools), add_generation_prompt=generation_prompt
             )
         )
 
@@ -201,6 +201,18 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     if message.name:
         plain["name"] = message.name
     return plain
+
+
+def _schemas(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    if not tools:
+        return None
+    try:
+        cleaned: list[dict[str, Any]] = json.loads(
+            _whole(json.dumps(list(tools), ensure_ascii=False))
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRecord(f"tools are not JSON: {error}", field="tools") from error
+    return cleaned
 
 
 def _whole(text: str) -> str:

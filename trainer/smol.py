@@ -245,7 +245,7 @@ def _arguments(arguments: Any) -> str:
         return json.dumps(arguments, ensure_ascii=False)
     try:
         msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return json.dumps(arguments, ensure_ascii=False)
     return arguments
 
@@ -266,7 +266,7 @@ def _calls(block: str) -> list[ParsedToolCall]:
         found = msgspec.json.decode(block, type=list[_Call] | _Call)
     except msgspec.ValidationError:
         return [_broken(block, ToolCallParseStatus.MISSING_NAME)]
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError):
         return [_broken(block, ToolCallParseStatus.INVALID_JSON)]
     return [
         ParsedToolCall(raw=block, name=call.name, arguments=bytes(call.arguments).decode())

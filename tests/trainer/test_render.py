@@ -239,6 +239,8 @@ def test_a_call_alone_leaves_no_text(rendering: Rendering) -> None:
         '<tool_call>[{"name": "f", "arguments": {}}]',
         '<tool_call>[{"arguments": {}}]</tool_call>',
         '<tool_call>[{"name": "f"}]</tool_call> and <tool_call>{</tool_call>',
+        "<tool_call>" + "[" * 20_000 + "</tool_call>",
+        '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 20_000 + "</tool_call>",
     ],
 )
 def test_a_call_that_cannot_be_parsed_stays_text(tiny: Rendering, text: str) -> None:
@@ -279,6 +281,17 @@ def test_tool_results_and_null_content_are_rendered(tokenizer: Any, rendering: R
     assert text.endswith("<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\n")
     empty = rendering.render_prompt([say("user", "a"), Message(role="assistant"), say("user", "b")])
     assert empty == template(tokenizer, [say("user", "a"), say("assistant", ""), say("user", "b")])
+
+
+def test_tools_and_arguments_in_bad_shape_are_rendered_or_refused(tiny: Rendering) -> None:
+    cut = {"type": "function", "function": {"name": "f", "description": "half \ud83d"}}
+    assert "half \ufffd" in tiny.decode(tiny.render_prompt([say("user", "a")], [cut]))
+    with pytest.raises(BadRecord, match="tools are not JSON"):
+        tiny.render_prompt([say("user", "a")], [{"x": object()}])
+    for arguments in ("not json", "[" * 20_000, ""):
+        call = Message(role="assistant", parts=(ToolCall(name="f", arguments=arguments),))
+        text = tiny.decode(tiny.render_prompt([say("user", "a"), call]))
+        assert f'"arguments": {json.dumps(arguments)}}}]</tool_call>' in text
 
 
 @pytest.mark.parametrize(
