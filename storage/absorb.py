@@ -4,12 +4,9 @@ Enter lines as they lay in segments and journals; leave rows of every table, and
 understood. A line whose hash was taken in before is not read again.
 """
 
-import contextlib
-import gc
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +15,7 @@ from flywheel.records import Trace
 from storage import columns, entries
 from storage.envelope import decode_body, identity, split
 from storage.merge import copies, counted_once, judged, merge, missing_parents
-from storage.rows import fetch, insert, load, remove, retire, unknown
+from storage.rows import fetch, insert, load, no_collection, remove, retire, unknown
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,22 +43,9 @@ class Absorbed:
 def absorb(database: "DuckDBPyConnection", sequence: int, lines: list[Line]) -> Absorbed:
     """Merges `lines` under ledger sequence `sequence`."""
     done = Absorbed()
-    with _no_collection():
+    with no_collection():
         _absorb(database, sequence, lines, done)
     return done
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the cycle collector: it would walk ten thousand traces again and again, which have
-    none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _absorb(

@@ -28,9 +28,9 @@ from storage.quarantine import quarantine, quarantine_file
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BATCH_BYTES = 24 << 20
+_BATCH_BYTES = 6 << 20
 """Of files in one transaction; readers get their turn between two."""
-_SLICE_RECORDS, _SLICE_BYTES = 10_000, 48 << 20
+_SLICE_RECORDS, _SLICE_BYTES = 5_000, 32 << 20
 """Of lines that are held as Python objects at once."""
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import zstandard
 
 from flywheel import durable
-from flywheel.errors import BadRecord, CorruptFile
+from flywheel.errors import BadRecord, Busy, CorruptFile
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
@@ -25,6 +25,8 @@ _SUFFIX = ".segment"
 _HEADER = b"flywheel-segment 1 "
 _LARGEST = 8 << 30
 """Bytes that a segment may say it unpacks to; more is a wrong or hostile file."""
+
+_LEDGER_WAIT_S = 10.0
 
 
 class Inbox:
@@ -43,9 +45,9 @@ class Inbox:
             BadRecord: one of them has no stored form; nothing was written.
             Full: no space left; nothing was written.
         """
-        name = new_ulid() if name is None else _shortened(name)
+        given, name = name, new_ulid() if name is None else _shortened(name)
         path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
-        if path.exists() or self._committed(name):
+        if given is not None and (path.exists() or self._committed(name)):
             return name
         _write_new(path, pack([encode(record) for record in records]))
         return name
@@ -59,7 +61,11 @@ class Inbox:
     def _committed(self, name: str) -> bool:
         from storage.queries import committed
 
-        return len(name) != 26 and committed(self._home, name)
+        try:
+            return committed(self._home, name, wait_s=_LEDGER_WAIT_S)
+        except Busy:
+            # The committer looks again, and takes in no name twice.
+            return False
 
 
 def pack(lines: Sequence[bytes]) -> bytes:

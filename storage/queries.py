@@ -216,9 +216,9 @@ def sampled_problems(home: Home, project: str, *, before_run: str | None = None)
     return frozenset(one for (one,) in rows)
 
 
-def committed(home: Home, name: str) -> bool:
+def committed(home: Home, name: str, *, wait_s: float = 120.0) -> bool:
     """Whether the ledger has a segment of this name."""
-    with reading(home) as database:
+    with reading(home, wait_s=wait_s) as database:
         if database is None:
             return False
         found = database.execute("SELECT 1 FROM segments WHERE name = ?", [name]).fetchall()

@@ -3,7 +3,9 @@
 Enter rows as tuples beside their columns; leave rows in tables. Nothing is inserted one by one.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import contextlib
+import gc
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flywheel.records import Trace
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
 VERSIONED = ("traces", "spans", "tokens")
 """Tables whose replaced rows stay in their _history."""
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Without the cycle collector, which would walk thousands of traces again and again for cycles
+    that they cannot have."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def table_of(shape: dict[str, str], rows: Collection[Sequence[Any]]) -> "pa.Table":
@@ -105,15 +120,18 @@ def load(
     Args:
         sequence: as they stood then. None = as they stand.
     """
-    at = "" if sequence is None else "AND since <= $s AND (until IS NULL OR until > $s)"
-    view = "" if sequence is None else "all_"
-    also = {} if sequence is None else {"s": sequence}
+    with no_collection():
+        return _load(database, ids, sequence)
+
+
+def _load(
+    database: "DuckDBPyConnection", ids: Sequence[str], sequence: int | None
+) -> list[tuple[Trace, dict[str, str], list[str]]]:
     with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
         traces, spans, tokens = (
-            named(database, f"SELECT * FROM {view}{table} WHERE {key} IN "
-                             f"(SELECT wanted_id FROM wanted) {at}", also)
+            named(database, _standing(table, key, sequence), {})
             for table, key in (("traces", "id"), ("spans", "trace_id"), ("tokens", "trace_id"))
-        )  # fmt: skip
+        )
     words = {one for row in spans if row["input"] is not None for one in row["input"]}
     words.update(one for row in spans if row["output"] is not None for one in row["output"])
     tools = {row["tools"] for row in spans if row["tools"] is not None}
@@ -126,12 +144,29 @@ def load(
     return [(*one, row["raws"]) for one, row in zip(found, traces, strict=True)]
 
 
+def _standing(table: str, key: str, sequence: int | None) -> str:
+    """The rows of wanted traces, as they stand or stood. Row ids first: wide rows are then only read
+    where they lie."""
+    standing = f"SELECT * FROM {table} WHERE rowid IN ({_row_ids(table, key)})"
+    if sequence is None:
+        return standing
+    at = int(sequence)
+    return (
+        f'{standing} AND since <= {at} UNION ALL SELECT * EXCLUDE ("until") FROM {table}_history '
+        f'WHERE {key} IN (SELECT wanted_id FROM wanted) AND since <= {at} AND "until" > {at}'
+    )
+
+
+def _row_ids(table: str, key: str) -> str:
+    return f"SELECT rowid FROM {table} WHERE {key} IN (SELECT wanted_id FROM wanted)"
+
+
 def _bodies(database: "DuckDBPyConnection", table: str, ids: set[str]) -> list[tuple[str, str]]:
     if not ids:
         return []
     with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
         return database.execute(
-            f"SELECT id, body FROM {table} WHERE id IN (SELECT wanted_id FROM wanted)"
+            f"SELECT id, body FROM {table} WHERE rowid IN ({_row_ids(table, 'id')})"
         ).fetchall()
 
 

@@ -21,12 +21,12 @@ def newest() -> int:
 
 def version(database: "DuckDBPyConnection") -> int:
     """The last migration that was applied; 0 = an empty database."""
-    there = database.execute(
-        "SELECT 1 FROM duckdb_tables() WHERE table_name = 'migrations'"
-    ).fetchall()
-    if not there:
+    import duckdb
+
+    try:
+        ((last,),) = database.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchall()
+    except duckdb.CatalogException:
         return 0
-    ((last,),) = database.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchall()
     return int(last)
 
 

@@ -190,10 +190,6 @@ CREATE TABLE deployments (
     body VARCHAR NOT NULL
 );
 
--- All versions of a row; "until" NULL = the one that stands.
+-- All versions of a trace; "until" NULL = the one that stands.
 CREATE VIEW all_traces AS
     SELECT *, NULL::BIGINT AS "until" FROM traces UNION ALL SELECT * FROM traces_history;
-CREATE VIEW all_spans AS
-    SELECT *, NULL::BIGINT AS "until" FROM spans UNION ALL SELECT * FROM spans_history;
-CREATE VIEW all_tokens AS
-    SELECT *, NULL::BIGINT AS "until" FROM tokens UNION ALL SELECT * FROM tokens_history;
