@@ -145,8 +145,8 @@ def _load(
 
 
 def _standing(table: str, key: str, sequence: int | None) -> str:
-    """The rows of wanted traces, as they stand or stood. Row ids first: wide rows are then only read
-    where they lie."""
+    """The rows of wanted traces, as they stand or stood; row ids first, so that wide rows are read
+    only where they lie."""
     standing = f"SELECT * FROM {table} WHERE rowid IN ({_row_ids(table, key)})"
     if sequence is None:
         return standing

@@ -105,7 +105,8 @@ def parts_of_a_store() -> list[AnyRecord]:
     return parts
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
 def test_any_order_and_any_segments_give_the_same_store(home: Home, seed: int) -> None:
     stored(home, parts_of_a_store())
     chance = random.Random(seed)
@@ -390,6 +391,7 @@ def test_of_other_records_the_later_stands_and_what_it_does_not_know_stays(home:
     assert queries.problems(home, "e") == [first]
 
 
+@pytest.mark.slow
 def test_many_small_segments_and_a_large_one_are_taken_in_together(home: Home) -> None:
     for number in range(60):
         Inbox(home).append([spoken(f"s{number}", question=str(number))])

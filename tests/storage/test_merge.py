@@ -2,6 +2,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def canonical(trace: Trace) -> bytes:
     return msgspec.json.encode(trace, order="deterministic")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(part_of, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_any_order_grouping_and_repetition_gives_the_same_trace(
