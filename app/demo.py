@@ -90,10 +90,14 @@ def script() -> ModuleType:
 
 def converse(url: str, project: Project, title: str, messages: list[Any]) -> Stage:
     """Sends the customers' messages through the gateway, some at once, as a company's code does."""
-    started = time.monotonic()
+    started, prompt = time.monotonic(), script().prompt
+
+    def send(message: Any) -> Any:
+        return ask(client, project.name, prompt(message.text), message)
+
     with client_of(url) as client, ThreadPoolExecutor(AT_ONCE) as pool:
         answers = []
-        for answer in pool.map(lambda message: ask(client, project.name, message), messages):
+        for answer in pool.map(send, messages):
             answers.append(answer)
             report(title, len(answers), len(messages))
     right = [
@@ -113,13 +117,10 @@ def client_of(url: str) -> Iterator[Any]:
         yield OpenAI(base_url=f"{url}/v1", api_key="none", http_client=http, timeout=300)
 
 
-def ask(client: Any, model: str, message: Any) -> Any:
+def ask(client: Any, model: str, prompt: list[Any], message: Any) -> Any:
     return client.chat.completions.create(
         model=model,
-        messages=[
-            {"role": "system", "content": script().SYSTEM},
-            {"role": "user", "content": message.text},
-        ],
+        messages=prompt,
         max_tokens=40,
         temperature=0.7,
         user=message.user,

@@ -5,7 +5,6 @@ import time
 
 from flywheel import progress
 
-
 BRIEF = ("committing",)
 """Steps inside other steps: shown only when they take long."""
 BRIEF_S = 2.0

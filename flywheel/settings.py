@@ -48,7 +48,7 @@ def quiet_dependencies(home: Home) -> None:
 
     Must run before prefect, mlflow, great_expectations, torch or transformers are imported. Values
     that the person has set stay. Torch's threads sleep while they wait for one another: where
-    others use the cores too, threads that spin made two of them ten times slower than one.
+    others use the cores too, two threads that spin were several times slower than one.
     """
     for name, value in {
         "PREFECT_HOME": str(home.prefect),

@@ -73,7 +73,7 @@ def commit(home: Home, *, wait_s: float = 300.0) -> CommitReport:
         counts.update(_commit(home, paths, wait_s))
         report("committing", number + 1, len(batches))
     names = CommitReport.__struct_fields__
-    return CommitReport(**{name: counts[name] for name in names})
+    return CommitReport(**{name: counts[name] or counts[name.removesuffix("s")] for name in names})
 
 
 def _batches(paths: list[Path]) -> Iterator[list[Path]]:

@@ -31,7 +31,7 @@ def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) 
         echo_json(found)
     else:
         show(found)
-    sys.exit(0 if report.readable or not report.quarantined else 1)
+    sys.exit(0 if report.readable else 1)
 
 
 def project_name(path: Path) -> str:
@@ -45,6 +45,8 @@ def project_name(path: Path) -> str:
 def show(found: dict[str, object]) -> None:
     for reject in found.pop("rejects", []):  # type: ignore[attr-defined]
         where = ":".join(str(reject[k]) for k in ("path", "line") if reject.get(k) is not None)
-        click.echo(f"quarantined {where}: {reject['reason']}", err=True)
+        at = f" {reject['field']}:" if reject.get("field") else ""
+        kept = f" (kept in {reject['kept']})" if reject.get("kept") else ""
+        click.echo(f"quarantined {where}:{at} {reject['reason']}{kept}", err=True)
     for name, value in found.items():
         click.echo(f"{name:<16} {value}")

@@ -5,7 +5,6 @@ import msgspec
 
 from app.cli import echo_json
 from app.start import start
-from flywheel.errors import UsageError
 
 
 @click.command("lineage")
@@ -17,8 +16,6 @@ def command(id: str, as_json: bool) -> None:
     from storage.lineage import lineage
 
     chain = lineage(home, id)
-    if not chain:
-        raise UsageError(f"nothing here has the id {id}: `flywheel status` names what serves")
     if as_json:
         echo_json([msgspec.to_builtins(link) for link in chain])
         return
