@@ -1,7 +1,7 @@
 """Child processes that never outlive their parent, even one killed with -9.
 
-The parent keeps the write end of the child's standard input; when it is gone the child reads the end
-of file and leaves. Unlike a parent-death signal this does not depend on the thread that started it.
+The parent keeps the write end of the child's standard input; when it is gone the child reads the
+end of file and leaves. Unlike a parent-death signal this depends on no thread of the parent.
 """
 
 import os
@@ -13,7 +13,11 @@ from pathlib import Path
 
 
 def start(
-    module: str, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    module: str,
+    arguments: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Starts `python -m module arguments`, its output appended to `log`. The module must call
     `follow_parent` first thing."""

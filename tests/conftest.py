@@ -1,4 +1,4 @@
-"""For all tests: dependencies kept quiet before anything imports them, and no home of the person's."""
+"""For all tests: quiet dependencies before anything imports them, and no home of the person's."""
 
 import os
 import tempfile
