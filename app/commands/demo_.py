@@ -46,7 +46,7 @@ def show(found: dict[str, Any], home: str) -> None:
     for number, turn in enumerate(found["turns"]):
         console.print(f"turn {number + 1}: {turn['decision']}: {turn['reason']}")
         times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in turn["steps"].items())
-        console.print(f"  {times}", style="dim")
+        console.print(f"  {turn['seconds']:.0f} s: {times}", style="dim")
     serving = found["turns"][-1]["deployment"]
     console.print(
         f"\nLook around, with FLYWHEEL_HOME={home}:\n"
