@@ -3,14 +3,18 @@
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a gate.
 """
 
+import contextlib
+import difflib
 import importlib
-import json
+import os
 import sys
+import traceback
 from typing import Any
 
 import click
+import msgspec
 
-from flywheel.errors import FlywheelError
+from flywheel.errors import FlywheelError, UsageError
 
 COMMANDS = {
     "init": "Write a working project into a folder.",
@@ -37,7 +41,10 @@ class Lazy(click.Group):
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise click.UsageError(
+                f"no command {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
         module = importlib.import_module(f"app.commands.{name}_")
         command: click.Command = module.command
         return command
@@ -54,32 +61,53 @@ def flywheel() -> None:
 
 
 def main() -> None:
-    """Runs the command; every error of ours is one message and one exit code."""
-    try:
-        flywheel.main(standalone_mode=False)
-    except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
-    except click.Abort:
-        fail("stopped", 130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except FlywheelError as error:
-        fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        fail("stopped; run the same command again to go on", 130)
+    """Runs the command; every error is one message, one exit code and, for scripts, one object."""
+    with _only_our_object():
+        try:
+            flywheel.main(standalone_mode=False)
+        except click.exceptions.Exit as end:
+            sys.exit(end.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            fail("stopped; run the same command again to go on", 130)
+        except click.ClickException as error:
+            fail(_with_usage(error), UsageError.exit_code)
+        except FlywheelError as error:
+            fail(str(error), error.exit_code)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except Exception as error:
+            traceback.print_exc()
+            fail(f"{type(error).__name__}: {error}", 1)
+
+
+def _only_our_object() -> contextlib.AbstractContextManager[Any]:
+    """Where a script reads our standard output, what others print goes to standard error."""
+    return contextlib.redirect_stdout(sys.stderr) if _for_script() else contextlib.nullcontext()
+
+
+def _for_script() -> bool:
+    return "--json" in sys.argv
+
+
+def _with_usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    help = f" (`{context.command_path} --help` says more)" if context else ""
+    return error.format_message() + help
 
 
 def fail(message: str, code: int) -> None:
     """Tells the error where the person or the script looks, and leaves."""
-    if "--json" in sys.argv:
-        click.echo(json.dumps({"error": message, "exit_code": code}))
+    if _for_script():
+        echo_json({"error": message, "exit_code": code})
     click.echo(f"flywheel: {message}", err=True)
     sys.exit(code)
 
 
 def echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=str))
+    """One line on the real standard output; a number that is none is null."""
+    text = msgspec.json.encode(value, enc_hook=str)
+    print(text.decode(), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ def run(home: Home, settings: Settings, turns: int = 2) -> dict[str, Any]:
         for number in range(turns):
             tell(server.url, customers.filed(waves[number]))
             started = time.monotonic()
-            reports.append({**turn(str(EXAMPLE)), "seconds": round(time.monotonic() - started, 1)})
+            done: Any = turn(str(EXAMPLE))
+            reports.append({**done, "seconds": round(time.monotonic() - started, 1)})
             title = f"fresh customers, turn {number + 1}"
             stages.append(converse(server.url, project, title, waves[number + 1]))
     return {"turns": reports, "fresh": [summary(stage) for stage in stages]}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from prefect import flow
-from prefect.states import Completed, State
+from prefect.states import Completed
 
 from flywheel.errors import Refused
 from tasks.curate import curate_dataset
@@ -20,7 +20,7 @@ from tasks.turns import open_turn, serving
 
 
 @flow(name="turn", persist_result=False)
-def turn(project: str) -> State[dict[str, Any]]:
+def turn(project: str) -> Any:
     """Turns the wheel once for the project in the folder `project`.
 
     Raises:

@@ -14,7 +14,7 @@ from tasks.gates import Verdict, record, verdict
 from tasks.sample import answers
 from tasks.step import step
 from tasks.tracking import log_evaluation
-from tasks.turns import Turn, environment_of, home, note, project_of
+from tasks.turns import Turn, engine, environment_of, home, note, project_of
 
 Answers = list[tuple[Trace, float | None]]
 """Answers of one side, each with its score."""
@@ -59,17 +59,12 @@ def answer_heldout(
     turn: Turn, side: str, challenger: dict[str, Any] | None, number: int, problem_ids: list[str]
 ) -> dict[str, Any]:
     """One chunk of held-out problems, answered by one side, graded and committed whole."""
-    from serving.engines.client import EngineClient
     from serving.routing import read
-    from serving.server import running
 
     deployment = read(home()).projects[turn.project].champion
     if challenger:
         deployment = msgspec.convert(challenger, Deployment)
-        server = running(home())
-        EngineClient(server.engine_url).load_adapter(
-            deployment.name, home().path(deployment.adapter or "")
-        )
+        engine().load_adapter(deployment.name, home().path(deployment.adapter or ""))
     found = answers(
         turn,
         problem_ids,
@@ -96,7 +91,8 @@ def learning_gate(
     project = project_of(turn)
     sides = [graded_answers(turn, name) for name in ("champion", "candidate")]
     compared = compare(
-        *(rewards(side) for side in sides),
+        rewards(sides[0]),
+        rewards(sides[1]),
         {one.id: one.slice for one in problems(home(), ids=problem_ids)},
         confidence=project.gate.confidence,
         slice_min_problems=project.gate.slice_min_problems,

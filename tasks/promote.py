@@ -9,29 +9,27 @@ from flywheel.lineage import Deployment
 from flywheel.progress import report
 from tasks.gates import Verdict, verdict
 from tasks.step import step
-from tasks.turns import Turn, home, note, run_folder
+from tasks.turns import Turn, engine, home, note, run_folder
 
 
 @step(minutes=15)
 def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict) -> Verdict:
     """Runs the promotion protocol; running it again after a kill goes on where it was."""
-    from serving.engines.client import EngineClient
     from serving.promotion import promote
     from serving.registry import Registry
-    from serving.server import running
     from serving.verify import check_logprobs, read_probe
 
     report("promoting", 0, 1)
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
-    engine = EngineClient(running(home()).engine_url)
+    client = engine()
     probe = read_probe(run_folder(turn) / "probe.json")
     try:
         promoted = promote(
             home(),
             deployment,
-            engine=engine,
+            engine=client,
             registry=Registry(home()),
-            verify=lambda: check_logprobs(engine, deployment.name, probe),
+            verify=lambda: check_logprobs(client, deployment.name, probe),
             reason=evaluation["reason"],
             by="flywheel turn",
             run_id=turn.run_id,

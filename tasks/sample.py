@@ -11,7 +11,7 @@ from flywheel.lineage import Deployment
 from flywheel.progress import report
 from flywheel.records import Origin
 from tasks.step import step
-from tasks.turns import Turn, environment_of, home, note, project_of
+from tasks.turns import Turn, engine, environment_of, home, note, project_of
 
 
 def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
@@ -65,19 +65,17 @@ def answers(
     """Samples, grades and commits the answers of `model` to some problems, as one segment."""
     from environments.grading import Item, grade_all, score
     from environments.rollouts import Sampler, sample
-    from serving.engines.client import EngineClient
     from serving.routing import served_as
-    from serving.server import running
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.queries import problems as stored
 
     project = project_of(turn)
     environment = environment_of(project)
-    url = running(home()).engine_url
-    said = EngineClient(url).health()
+    client = engine()
+    said = client.health()
     sampler = Sampler(
-        url,
+        client.url,
         served_as(deployment),
         deployment=deployment.name,
         template_digest=said.get("template_digest"),
@@ -100,7 +98,7 @@ def answers(
     groups = {one: [trace for trace in traces if trace.problem_id == one] for one in problem_ids}
     given = grade_all(
         environment,
-        [Item(one, known[one.problem_id], groups[one.problem_id]) for one in traces],
+        [Item(one, known[str(one.problem_id)], groups[str(one.problem_id)]) for one in traces],
     )
     grades = [grade for one in given for grade in one]
     failpoint("turn.before_rollouts_commit")

@@ -8,7 +8,7 @@ import functools
 import json
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from prefect import task
 from prefect.client.schemas.objects import State, TaskRun
@@ -31,8 +31,7 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
     """
 
     def wrap(function: F) -> F:
-        made: Task[..., Any] = task(
-            timed(function),
+        made = task(
             name=function.__name__.replace("_", " "),
             retries=2,
             retry_delay_seconds=[1, 5],
@@ -42,7 +41,7 @@ def step(*, minutes: float, keep: bool = True) -> Callable[[F], F]:
             cache_key_fn=key_of if keep else None,
             result_serializer="json",
         )
-        return made  # type: ignore[return-value]
+        return cast(F, made(timed(function)))
 
     return wrap
 
@@ -60,7 +59,7 @@ def timed(function: F) -> F:
             with (run_folder(turn) / "steps.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
-    return measured  # type: ignore[return-value]
+    return cast(F, measured)
 
 
 def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from flywheel import durable
-from flywheel.errors import Busy
+from flywheel.errors import Busy, EngineError
 from flywheel.home import Home
 from flywheel.ids import digest
 from flywheel.lineage import Deployment
@@ -24,6 +24,7 @@ from flywheel.settings import Settings, load
 
 if TYPE_CHECKING:
     from environments.define import Environment
+    from serving.engines.client import EngineClient
 
 
 class Turn(Record, frozen=True, kw_only=True):
@@ -166,6 +167,21 @@ def environment_of(project: Project) -> "Environment":
 
     section = project.environment
     return load_environment(section.path, project.folder, section.config)
+
+
+def engine() -> "EngineClient":
+    """The engine of the server that runs in this home.
+
+    Raises:
+        EngineError: none runs.
+    """
+    from serving.engines.client import EngineClient
+    from serving.server import running
+
+    server = running(home())
+    if server is None:
+        raise EngineError("no server runs in this home any more: run the turn again")
+    return EngineClient(server.engine_url)
 
 
 def run_folder(turn: Turn) -> Path:

@@ -17,7 +17,7 @@ def command(id: str, as_json: bool) -> None:
 
     chain = lineage(home, id)
     if as_json:
-        echo_json([msgspec.to_builtins(link) for link in chain])
+        echo_json({"id": id, "links": [msgspec.to_builtins(link) for link in chain]})
         return
     for link in chain:
         click.echo(f"{link.kind:<11} {link.id}  {link.note}")

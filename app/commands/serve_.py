@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from app.cli import echo_json
 from app.start import start
 
 
@@ -11,10 +12,17 @@ from app.start import start
 @click.argument("project", type=click.Path(path_type=Path), default=".")
 @click.option("--port", type=int, help="Of the gateway; 0: a free one.")
 @click.option("--host", help="To listen on; wider than this machine needs keys.")
-def command(project: Path, port: int | None, host: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one object once it answers.")
+def command(project: Path, port: int | None, host: str | None, as_json: bool) -> None:
     """Serve PROJECT: OpenAI-compatible, every request captured, until Ctrl-C."""
     settings = start(progress=True)
     from flywheel.project import load_project
-    from serving.server import serve
+    from serving.server import ServerRecord, serve
 
-    serve(settings.at(), load_project(project), settings, port=port, host=host)
+    def ready(at: ServerRecord) -> None:
+        if as_json:
+            echo_json({"url": at.url, "engine_url": at.engine_url, "pid": at.pid})
+        else:
+            click.echo(f"{' '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
+
+    serve(settings.at(), load_project(project), settings, port=port, host=host, ready=ready)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +21,7 @@ def command(project: Path, as_json: bool) -> None:
     start(progress=True)
     from flows.turn import turn
 
-    report = turn(str(project))
+    report: Any = turn(str(project))
     if as_json:
         echo_json(report)
     else:
