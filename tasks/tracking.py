@@ -5,12 +5,14 @@ One MLflow run a turn, found again by its tag when the turn is resumed; no metri
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flywheel.home import Home
+from flywheel.progress import report
 from tasks.gates import Verdict
 from tasks.turns import Turn, home, project_of, run_folder
 
@@ -45,6 +47,8 @@ class Tracked:
         self.client, self.run_id, self.metrics = client, run_id, metrics
         self.sent = sent
         """The last step whose metrics are there."""
+        self.steps: int | None = None
+        """Of the whole training; None = not known yet."""
 
     @classmethod
     @contextlib.contextmanager
@@ -65,6 +69,9 @@ class Tracked:
         from mlflow.entities import Param, RunTag
 
         project = project_of(turn)
+        train = project.train
+        self.steps = train.epochs * math.ceil(dataset["rows"] / train.batch)
+        report("training", 0, self.steps)
         settings = {
             **{f"train.{k}": v for k, v in project.train.model_dump(mode="json").items()},
             **{f"rollouts.{k}": v for k, v in project.rollouts.model_dump(mode="json").items()},
@@ -83,24 +90,30 @@ class Tracked:
         self.client.log_artifact(self.run_id, str(home().path(dataset["report"])), "dataset")
 
     def follow(self) -> None:
+        """Sends the steps that were not sent yet."""
         from mlflow.entities import Metric
 
-        if not self.metrics.exists():
-            return
-        batch, last = [], self.sent
-        for line in self.metrics.read_text().splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # the line being written
-                row = json.loads(line)
-                if row["step"] > self.sent:
-                    last = max(last, row["step"])
-                    batch += [
-                        Metric(name, float(value), int(time.time() * 1000), row["step"])
-                        for name, value in row.items()
-                        if name != "step" and isinstance(value, int | float)
-                    ]
+        rows = self._unsent()
+        now = int(time.time() * 1000)
+        batch = [
+            Metric(name, float(value), now, row["step"])
+            for row in rows
+            for name, value in row.items()
+            if name != "step" and isinstance(value, int | float)
+        ]
         for start in range(0, len(batch), 900):
             self.client.log_batch(self.run_id, metrics=batch[start : start + 900])
-        self.sent = last
+        if rows:
+            self.sent = rows[-1]["step"]
+            report("training", self.sent, self.steps, f"loss {rows[-1]['loss']:.4f}")
+
+    def _unsent(self) -> list[dict[str, Any]]:
+        rows = []
+        if self.metrics.exists():
+            for line in self.metrics.read_text().splitlines():
+                with contextlib.suppress(json.JSONDecodeError):  # the line being written
+                    rows.append(json.loads(line))
+        return [row for row in rows if row["step"] > self.sent]
 
     def finish(self, found: dict[str, Any]) -> None:
         self.client.log_metric(self.run_id, "training_seconds", found["seconds"])
