@@ -2,6 +2,7 @@
 
 import logging
 import os
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -45,3 +46,20 @@ def have(home: Home) -> None:
             f"the home {home.root} cannot be written: {error.strerror or error}; FLYWHEEL_HOME "
             "names another"
         ) from error
+
+
+def turnable(folder: Path, settings: Settings) -> str:
+    """The project's folder for a flow, after what would stop it within the first second.
+
+    Raises:
+        ProjectError: its file or its environment cannot be used.
+        MissingPart: its base model is not here.
+    """
+    from environments.load import load_environment
+    from flywheel.project import load_project
+    from serving.server import base_model_of
+
+    project = load_project(folder)
+    load_environment(project.environment.path, project.folder, project.environment.config)
+    base_model_of(project, settings)
+    return str(folder)

@@ -84,12 +84,14 @@ def ensure(home: Home, project: Project, settings: Settings) -> Iterator[ServerR
 
     Raises:
         Busy: the one that runs serves other projects.
+        MissingPart: no base model to start one with.
         EngineError: none could be started.
     """
     record = running(home)
     if record is not None:
         yield _serving(record, project)
         return
+    base_model_of(project, settings)
     log = home.logs / "server.log"
     begin = log.stat().st_size if log.exists() else 0
     child = children.start(
@@ -104,16 +106,25 @@ def ensure(home: Home, project: Project, settings: Settings) -> Iterator[ServerR
         _end(child)
 
 
-def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
+def base_model_of(project: Project, settings: Settings) -> Path:
+    """The base model's folder.
+
+    Raises:
+        MissingPart: there is none.
+    """
     model = base_folder(project, settings.models)
     if not model.is_dir():
         raise MissingPart(
             f"the base model {project.model.base!r} of {project.name} is neither in its folder "
             f"nor at {model}: `make model` brings the demo's"
         )
+    return model
+
+
+def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
     return EngineProcess(
         home,
-        model,
+        base_model_of(project, settings),
         threads=settings.threads,
         context=project.serving.context,
         adapters=lambda: adapters_of(home, frozenset({project.name})),

@@ -11,7 +11,7 @@ from app.start import start
 
 
 @click.command("import")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--format", "form", default="auto", help="The files' format. [default: recognised]")
 @click.option("--project", type=click.Path(path_type=Path), default=".", show_default=True)
 @click.option("--max-line", type=int, default=64 * 2**20, help="Bytes a line may have.")

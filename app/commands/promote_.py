@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from app.cli import echo_json
-from app.start import start
+from app.start import start, turnable
 
 
 @click.command("promote")
@@ -13,10 +13,10 @@ from app.start import start
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(project: Path, as_json: bool) -> None:
     """Promote the open turn's candidate, if the gates let it."""
-    start(progress=True)
+    folder = turnable(project, start(progress=True))
     from flows.promote import promote
 
-    found = promote(str(project))
+    found = promote(folder)
     if as_json:
         echo_json(found)
     else:

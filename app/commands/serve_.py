@@ -17,7 +17,8 @@ def command(project: Path, port: int | None, host: str | None, as_json: bool) ->
     """Serve PROJECT: OpenAI-compatible, every request captured, until Ctrl-C."""
     settings = start(progress=True)
     from flywheel.project import load_project
-    from serving.server import ServerRecord, serve
+    from serving.presence import ServerRecord
+    from serving.server import serve
 
     def ready(at: ServerRecord) -> None:
         if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from app.cli import echo_json
-from app.start import start
+from app.start import start, turnable
 
 
 @click.command("turn")
@@ -18,10 +18,10 @@ def command(project: Path, as_json: bool) -> None:
 
     A turn that was stopped goes on where it was. Exit code 3: a gate refused.
     """
-    start(progress=True)
+    folder = turnable(project, start(progress=True))
     from flows.turn import turn
 
-    report: Any = turn(str(project))
+    report: Any = turn(folder)
     if as_json:
         echo_json(report)
     else:
