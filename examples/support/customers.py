@@ -62,11 +62,11 @@ ISSUES = {
         "My card was charged {amount} two times for the {product}.",
     ),
     "login": (
-        "My login is locked since I was in {city} on {day}.",
-        "The login page shows an error in {city} since {day}.",
-        "I need a new login to see the {product} I bought on {day}.",
-        "The login mail for {city} did not come on {day}.",
-        "My login stopped working when I paid {amount} on {day}.",
+        "My login does not work in {city} since {day}.",
+        "My login did not work on {day}, I am in {city}.",
+        "The login does not work for {name} in {city}.",
+        "My login was locked on {day} in {city}.",
+        "My new login for {city} does not work.",
         "Someone else has signed in as me from {city} on {day}.",
     ),
     "repair": (
