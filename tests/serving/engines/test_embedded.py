@@ -73,6 +73,9 @@ def test_prompt_and_answer_are_the_renderers_and_counted_exactly(http: httpx.Cli
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == counted
     assert answer["usage"]["total_tokens"] == sum(counted)
     assert len(logprobs(choice)) == counted[1]
+    said = http.get("/health").json()
+    assert said["template_digest"] == rendering.template_digest
+    assert said["tokenizer_digest"] == rendering.tokenizer_digest
 
 
 @pytest.mark.parametrize("model", ["base", "tiny-v1"])
