@@ -1,5 +1,6 @@
 """What a turn of the demo costs beside its work: the share of its wall time spent outside
-generation, training and evaluation. Imports of this process are paid before and shown apart.
+generation, training and evaluation, and its peak memory. Imports of this process are paid before
+and shown apart.
 
     python benchmarks/turn.py [--turns 1] [--json]
 
@@ -8,10 +9,14 @@ goal is a share under 0.10.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
+import threading
 import time
 from typing import Any
+
+import psutil
 
 WORK = {
     "generation": ("sample_chunk",),
@@ -39,12 +44,45 @@ def main() -> None:
     for name in IMPORTS:
         importlib.import_module(name)
     imports = time.monotonic() - began
-    turns = [measured(report) for report in run(home, settings, given.turns)["turns"]]
-    found = {"imports_s": round(imports, 1), "turns": turns, "goal": 0.10}
+    with PeakMemory() as memory:
+        turns = [measured(report) for report in run(home, settings, given.turns)["turns"]]
+    found = {
+        "imports_s": round(imports, 1),
+        "peak_pss_gib": round(memory.peak / 2**30, 2),
+        "turns": turns,
+        "goal": 0.10,
+    }
     if given.json:
         print(json.dumps(found))
     else:
         show(found)
+
+
+class PeakMemory:
+    """The largest proportional set size of this process and all its descendants, sampled each
+    second; bytes."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "PeakMemory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        own = psutil.Process()
+        while not self._over.wait(1.0):
+            total = 0
+            for process in [own, *own.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error, OSError):
+                    total += process.memory_full_info().pss
+            self.peak = max(self.peak, total)
 
 
 def measured(report: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +104,7 @@ def measured(report: dict[str, Any]) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     print(f"imports, apart: {found['imports_s']} s")
+    print(f"peak memory of the process tree (PSS): {found['peak_pss_gib']} GiB")
     for number, turn in enumerate(found["turns"], 1):
         print(f"turn {number} ({turn['decision']}): {turn['wall_s']} s")
         for name in (*WORK, "outside"):
