@@ -114,7 +114,7 @@ def check_usage(words: list[str]) -> None:
         return  # a list of commands
     command = flywheel.get_command(context, words[0])
     assert command is not None, f"no command flywheel {words[0]}"
-    values, left, _ = command.make_parser(context).parse_args(words[1:])
+    values, left, _ = command.make_parser(click.Context(command)).parse_args(words[1:])
     assert not left, f"flywheel {' '.join(words)}: {left} is nothing"
     needed = [one.name for one in command.get_params(context) if isinstance(one, click.Argument)]
     given = [name for name in needed if name and values.get(name) is not None]
@@ -131,10 +131,12 @@ def test_every_command_is_in_the_documents_and_has_a_module() -> None:
 
 def cli(home: Path, *words: str, at: Path = ROOT, root: Path = ROOT) -> tuple[int, str, str]:
     """Runs `flywheel …` in a process of its own, with `home`; returns code, output, errors."""
+    ours = ("FLYWHEEL_", "PREFECT_", "MLFLOW_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
         [sys.executable, "-m", "app.cli", *words],
         cwd=at,
-        env={**os.environ, "FLYWHEEL_HOME": str(home), "PYTHONPATH": str(root)},
+        env={**kept, "FLYWHEEL_HOME": str(home), "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
         timeout=120,
