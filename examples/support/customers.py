@@ -62,11 +62,11 @@ ISSUES = {
         "My card was charged {amount} two times for the {product}.",
     ),
     "login": (
-        "My login does not work in {city} since {day}.",
-        "My login did not work on {day}, I am in {city}.",
-        "The login does not work for {name} in {city}.",
-        "My login was locked on {day} in {city}.",
+        "My login does not work since {day}.",
+        "The login does not work in {city}.",
+        "My login was locked on {day}.",
         "My new login for {city} does not work.",
+        "The login failed in {city} on {day}.",
         "Someone else has signed in as me from {city} on {day}.",
     ),
     "repair": (
