@@ -14,7 +14,8 @@ from typing import Any
 import click
 import msgspec
 
-from flywheel.errors import FlywheelError, UsageError
+from flywheel.durable import is_full
+from flywheel.errors import FlywheelError, Full, UsageError
 
 COMMANDS = {
     "init": "Write a working project into a folder.",
@@ -77,6 +78,8 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         except Exception as error:
+            if is_full(error):
+                fail(f"no space left ({error}): free some and run again", Full.exit_code)
             traceback.print_exc()
             fail(f"{type(error).__name__}: {error}", 1)
 

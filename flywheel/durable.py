@@ -32,6 +32,21 @@ def no_space(what: Path) -> Iterator[None]:
         raise
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is that of a full disk. Databases say it in words."""
+    while error is not None:
+        words = str(error)
+        if (
+            isinstance(error, Full)
+            or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+            or "No space left" in words
+            or "database or disk is full" in words
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def write(path: Path, data: bytes) -> None:
     """Replaces `path` with `data`, atomically and durably.
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flywheel.errors import FlywheelError, MissingPart
+from flywheel.durable import is_full
+from flywheel.errors import FlywheelError, Full, MissingPart
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from storage.locks import held
@@ -29,6 +30,25 @@ def tracking_uri(home: Home) -> str:
     """Where MLflow keeps everything of this home; its folder is there afterwards."""
     home.mlflow.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{home.mlflow.resolve() / 'mlflow.db'}"
+
+
+@contextlib.contextmanager
+def telling(home: Home) -> Iterator[None]:
+    """Says of MLflow's and its database's errors where they come from.
+
+    Raises:
+        Full: no space left.
+        FlywheelError: whatever else it was.
+    """
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError) as error:
+        said = str(error).partition("\n")[0]  # the rest is SQL
+        kind = Full if is_full(error) else FlywheelError
+        raise kind(f"MLflow at {home.mlflow}: {said}") from error
 
 
 class Registry:
@@ -85,7 +105,7 @@ class Registry:
         """The version that each alias names; {} for a project that MLflow does not know."""
         if not (self._home.mlflow / "mlflow.db").exists():
             return {}  # nothing was ever registered: MLflow's seconds are saved
-        with self._telling():
+        with telling(self._home):
             return self._read_aliases(self._client(), project)
 
     def set_aliases(self, project: str, wanted: Mapping[str, str | None]) -> None:
@@ -120,7 +140,7 @@ class Registry:
     def tags(self, deployment: Deployment) -> dict[str, str]:
         if deployment.registry_version is None:
             return {}
-        with self._telling():
+        with telling(self._home):
             version = self._client().get_model_version(
                 deployment.project, deployment.registry_version
             )
@@ -183,7 +203,7 @@ class Registry:
     @contextlib.contextmanager
     def _writing(self) -> Iterator["MlflowClient"]:
         busy = f"another process has been writing to {self._home.mlflow} for over {_WAIT_S:g} s"
-        with held(self._home.locks / "mlflow.lock", wait_s=_WAIT_S, busy=busy), self._telling():
+        with held(self._home.locks / "mlflow.lock", wait_s=_WAIT_S, busy=busy), telling(self._home):
             yield self._client()
 
     def _client(self) -> "MlflowClient":
@@ -196,15 +216,3 @@ class Registry:
             uri = tracking_uri(self._home)
             self._opened = MlflowClient(tracking_uri=uri, registry_uri=uri)
         return self._opened
-
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Says of MLflow's and its database's errors where they come from."""
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-
-        try:
-            yield
-        except (MlflowException, SQLAlchemyError) as error:
-            said = str(error).partition("\n")[0]  # the rest is SQL
-            raise FlywheelError(f"MLflow at {self._home.mlflow}: {said}") from error

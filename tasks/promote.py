@@ -18,6 +18,7 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
     from serving.promotion import promote
     from serving.registry import Registry
     from serving.verify import check_logprobs, read_probe
+    from storage.committer import commit
 
     report("promoting", 0, 1)
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
@@ -40,6 +41,7 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
         said = verdict("serving", False, str(refusal), deployment=None)
     else:
         said = verdict("serving", True, evaluation["reason"], deployment=promoted.name)
+    commit(home())
     report("promoting", 1, 1)
     note(turn, "promotion", said)
     return said

@@ -7,6 +7,7 @@ from typing import Any
 from prefect import task
 
 from flywheel import durable
+from tasks.step import worth_another_try
 from tasks.turns import Turn, close_turn, project_of, run_folder
 
 
@@ -81,7 +82,7 @@ def noted(turn: Turn, name: str) -> Any:
         return None
 
 
-@task(retries=2, retry_delay_seconds=1)
+@task(retries=2, retry_delay_seconds=1, retry_condition_fn=worth_another_try)
 def conclude(turn: Turn) -> dict[str, Any]:
     """Leaves the turn's page where people look (Prefect, MLflow) and closes it."""
     from prefect.artifacts import create_markdown_artifact

@@ -4,6 +4,7 @@ that was killed redoes only what was not finished; what failed for outside reaso
 A gate's refusal and a person's mistake are not tried again: they would come out the same.
 """
 
+import contextlib
 import functools
 import json
 import time
@@ -15,8 +16,10 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 from prefect.tasks import Task
 
-from flywheel.errors import CorruptFile, Refused, UsageError
+from flywheel import durable
+from flywheel.errors import BadRecord, CorruptFile, FlywheelError, Full, Refused, UsageError
 from flywheel.ids import digest
+from flywheel.progress import report
 from tasks.turns import Turn, home, run_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,10 +57,16 @@ def timed(function: F) -> F:
         started, name = time.monotonic(), function.__name__
         try:
             return function(turn, *others)
+        except Exception as error:
+            if durable.is_full(error) and not isinstance(error, Full):
+                raise Full(
+                    f"no space left in {home().root} ({name}): free some and run the turn again"
+                ) from error
+            raise
         finally:
             line = {"step": name, "seconds": round(time.monotonic() - started, 3)}
-            with (run_folder(turn) / "steps.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            with contextlib.suppress(OSError), (run_folder(turn) / "steps.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")  # a full disk must not hide what failed
 
     return cast(F, measured)
 
@@ -69,11 +78,27 @@ def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:
     return f"{turn.run_id}-{name}-{digest(str(home().root), others)[:12]}"
 
 
-def worth_another_try(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+def worth_another_try(this: Task[..., Any], _: TaskRun, state: State[Any]) -> bool:
+    """Whether what failed did so for reasons outside our code, and may have passed by now."""
     try:
         state.result(raise_on_failure=True)
-    except (Refused, UsageError, CorruptFile):
+    except CERTAIN:
         return False
-    except Exception:
-        return True
+    except Exception as error:
+        again = isinstance(error, FlywheelError | OSError) or _of(error) in OTHERS
+        if again:
+            report(this.name, 0, None, f"failed, and may be tried again: {error}")
+        return again
     return False
+
+
+CERTAIN = (Refused, UsageError, CorruptFile, BadRecord, Full)
+"""Errors of ours that would come out the same."""
+OTHERS = frozenset(("httpx", "httpcore", "openai", "sqlite3", "sqlalchemy", "mlflow", "duckdb"))
+"""Packages whose errors speak of the world: a connection, a lock, a busy database. What else is no
+error of ours or of the system's (TypeError, KeyError …) is a mistake in code."""
+
+
+def _of(error: Exception) -> str:
+    """The package that an error comes from."""
+    return type(error).__module__.partition(".")[0]

@@ -4,25 +4,27 @@ One MLflow run a turn, found again by its tag when the turn is resumed; no metri
 """
 
 import contextlib
+import functools
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
+from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.progress import report
+from serving.registry import telling, tracking_uri
 from tasks.gates import Verdict
 from tasks.turns import Turn, home, project_of, run_folder
 
 TAG = "flywheel.run_id"
+P = ParamSpec("P")
 
 
 def client_at(place: Home) -> Any:
     from mlflow import MlflowClient
-
-    from serving.registry import tracking_uri
 
     return MlflowClient(tracking_uri=tracking_uri(place))
 
@@ -54,16 +56,18 @@ class Tracked:
     @contextlib.contextmanager
     def train(cls, turn: Turn, dataset: Verdict) -> Iterator["Tracked"]:
         """The turn's run, begun or taken up again; marked failed if the block fails."""
-        client = client_at(home())
-        run_id = run_of(client, turn)
-        sent = max((one.step for one in client.get_metric_history(run_id, "loss")), default=-1)
-        tracked = cls(client, run_id, run_folder(turn) / "metrics.jsonl", sent)
-        tracked.describe(turn, dataset)
-        try:
-            yield tracked
-        except BaseException:
-            client.set_terminated(run_id, "FAILED")
-            raise
+        with telling(home()):
+            client = client_at(home())
+            run_id = run_of(client, turn)
+            sent = max((one.step for one in client.get_metric_history(run_id, "loss")), default=-1)
+            tracked = cls(client, run_id, run_folder(turn) / "metrics.jsonl", sent)
+            tracked.describe(turn, dataset)
+            try:
+                yield tracked
+            except BaseException:
+                with contextlib.suppress(FlywheelError), telling(home()):
+                    client.set_terminated(run_id, "FAILED")  # why we failed must not be hidden
+                raise
 
     def describe(self, turn: Turn, dataset: Verdict) -> None:
         from mlflow.entities import Param, RunTag
@@ -132,6 +136,18 @@ def run_of(client: Any, turn: Turn) -> str:
     return str(client.create_run(experiment, tags={TAG: turn.run_id}, run_name=name).info.run_id)
 
 
+def _telling_of_mlflow(function: Callable[P, None]) -> Callable[P, None]:
+    """Its errors, and those of its database, are told as ours."""
+
+    @functools.wraps(function)
+    def told(*given: P.args, **named: P.kwargs) -> None:
+        with telling(home()):
+            function(*given, **named)
+
+    return told
+
+
+@_telling_of_mlflow
 def log_evaluation(mlflow_run_id: str, said: Verdict) -> None:
     """The comparison: numbers as metrics, slices as a table, the verdict as text."""
     client = client_at(home())
@@ -148,6 +164,7 @@ def log_evaluation(mlflow_run_id: str, said: Verdict) -> None:
     client.log_text(mlflow_run_id, said["reason"], "evaluation/verdict.txt")
 
 
+@_telling_of_mlflow
 def log_decision(mlflow_run_id: str, outcome: str, text: str) -> None:
     client = client_at(home())
     client.set_tag(mlflow_run_id, "flywheel.decision", outcome)

@@ -170,10 +170,11 @@ def environment_of(project: Project) -> "Environment":
 
 
 def engine() -> "EngineClient":
-    """The engine of the server that runs in this home.
+    """The engine of the server that runs in this home, once it answers: one that died meanwhile
+    is being started again.
 
     Raises:
-        EngineError: none runs.
+        EngineError: none runs, or it does not come back.
     """
     from serving.engines.client import EngineClient
     from serving.server import running
@@ -181,7 +182,9 @@ def engine() -> "EngineClient":
     server = running(home())
     if server is None:
         raise EngineError("no server runs in this home any more: run the turn again")
-    return EngineClient(server.engine_url)
+    client = EngineClient(server.engine_url)
+    client.wait_ready(alive=lambda: None if running(home()) else "its server is gone")
+    return client
 
 
 def run_folder(turn: Turn) -> Path:

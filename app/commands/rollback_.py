@@ -1,5 +1,6 @@
 """`flywheel rollback`: the previous deployment answers again."""
 
+import contextlib
 import getpass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import msgspec
 
 from app.cli import echo_json
 from app.start import start
+from flywheel.errors import Busy
 
 
 @click.command("rollback")
@@ -22,6 +24,7 @@ def command(project: Path, reason: str, as_json: bool) -> None:
     from serving.promotion import rollback
     from serving.registry import Registry
     from serving.server import running
+    from storage.committer import commit
 
     home = settings.at()
     server = running(home)
@@ -33,6 +36,8 @@ def command(project: Path, reason: str, as_json: bool) -> None:
         by=getpass.getuser(),
         reason=reason,
     )
+    with contextlib.suppress(Busy):  # it waits in the inbox then
+        commit(home)
     if as_json:
         echo_json(msgspec.to_builtins(serving))
     else:

@@ -1,57 +1,25 @@
-"""The command line as a person or a script runs it: a process of its own, a home of its own."""
+"""One promoted home for all tests of the commands, made by the commands themselves."""
 
-import json
-import os
-import subprocess
-import sys
+import importlib.util
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FLYWHEEL = [sys.executable, "-m", "app.cli"]
+from flywheel.home import Home
+from tests.app.calling import ROOT, Said, call
+
+SORTING = ROOT / "tests" / "sorting"
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def object(self) -> Any:
-        """The one object that a script reads; anything else beside it fails."""
-        lines = self.out.splitlines()
-        assert len(lines) == 1, f"{len(lines)} lines on standard output: {self.out!r} {self.err}"
-        found = json.loads(lines[0])
-        assert isinstance(found, dict)
-        return found
-
-
-def surroundings(home: Path, **more: str) -> dict[str, str]:
-    """This process's environment without what this process set up for its own home."""
-    mine = ("FLYWHEEL_", "PREFECT_", "MLFLOW_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
-    return {
-        **kept,
-        "FLYWHEEL_HOME": str(home),
-        "FLYWHEEL_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-        **more,
-    }
-
-
-def call(*arguments: object, home: Path, cwd: Path | None = None, **more: str) -> Said:
-    done = subprocess.run(
-        [*FLYWHEEL, *map(str, arguments)],
-        env=surroundings(home, **more),
-        cwd=cwd or home.parent,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
+class Promoted(NamedTuple):
+    home: Path
+    project: Path
+    turned: Said
+    """What `flywheel turn --json` said."""
 
 
 @pytest.fixture
@@ -62,3 +30,35 @@ def flywheel(tmp_path: Path) -> Callable[..., Said]:
         return call(*arguments, home=home, **more)
 
     return calling
+
+
+@pytest.fixture(scope="session")
+def traffic() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("sorting_traffic", SORTING / "traffic.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def promoted(tmp_path_factory: pytest.TempPathFactory, traffic: ModuleType) -> Promoted:
+    """A home whose project was turned once, by the command, and promoted."""
+    from storage.inbox import Inbox
+
+    place = tmp_path_factory.mktemp("promoted")
+    project, home = place / "sorting", Home(place / "home")
+    shutil.copytree(SORTING, project)
+    home.root.mkdir()
+    asks = traffic.asks(160)
+    Inbox(home).append(traffic.recorded("sorting", asks, "sorting-v0"))
+    Inbox(home).append(traffic.feedback("sorting", asks))
+    return Promoted(home.root, project, call("turn", project, "--json", home=home.root))
+
+
+@pytest.fixture
+def promoted_home(promoted: Promoted, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    assert promoted.turned.code == 0, promoted.turned
+    shutil.copytree(promoted.home, tmp_path / "home")
+    return tmp_path / "home"

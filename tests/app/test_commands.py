@@ -1,0 +1,233 @@
+"""The commands on a real home: projects, imports, one promoted turn, rollback, status, lineage."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app.calling import FLYWHEEL, surroundings
+from tests.app.conftest import Promoted
+
+Flywheel = Callable[..., Any]
+slow = pytest.mark.slow
+
+
+class Served:
+    """A `flywheel serve --json` that answers."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout
+        self.process, line = process, process.stdout.readline()
+        assert line, process.communicate()[1]
+        self.said: dict[str, Any] = json.loads(line)
+
+    def answered_by(self) -> str:
+        """The deployment that answers a request now."""
+        url = f"{self.said['url']}/v1/chat/completions"
+        said = [
+            {"role": "system", "content": "Sort the digits."},
+            {"role": "user", "content": "3 1 2"},
+        ]
+        asked = {"model": "sorting", "messages": said, "max_tokens": 8}
+        answer = httpx.post(url, json=asked, timeout=60, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["model"])
+
+    def engine_pid(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        (child,) = {int(pid) for each in children for pid in each.read_text().split()}
+        return child
+
+
+@contextlib.contextmanager
+def serving(project: Path, home: Path) -> Iterator[Served]:
+    with subprocess.Popen(
+        [*FLYWHEEL, "serve", str(project), "--port", "0", "--json"],
+        env=surroundings(home),
+        cwd=home.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Served(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_new_project_takes_traces_in_and_tells_of_them(
+    flywheel: Flywheel, tmp_path: Path
+) -> None:
+    folder, rows = tmp_path / "mail-room", tmp_path / "rows.jsonl"
+    made = flywheel("init", folder, "--json")
+    assert made.object()["files"] == ["README.md", "environment.py", "flywheel.toml"]
+    assert 'name = "mail-room"' in (folder / "flywheel.toml").read_text()
+    again = flywheel("init", folder, "--json")
+    assert again.code == 2 and "already" in again.object()["error"]
+
+    said = {"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}
+    rows.write_text(json.dumps({"messages": said}) + '\n{"messages": [tor\n')
+    first = flywheel("import", rows, "--project", folder, "--json")
+    assert first.code == 0
+    found = first.object()
+    wanted = {"files", "traces", "spans", "duplicates", "quarantined", "unmapped_fields", "formats"}
+    assert wanted <= set(found)
+    assert (found["traces"], found["quarantined"], found["duplicates"]) == (1, 1, 0)
+    again = flywheel("import", rows, "--project", folder, "--json")
+    assert (again.object()["traces"], again.object()["duplicates"]) == (0, 1)
+    plain = flywheel("import", rows, "--project", folder)
+    assert plain.code == 0
+    assert f"quarantined {rows}:2:" in plain.err
+    rows.write_text("nothing that can be read\n")
+    assert flywheel("import", rows, "--project", folder, "--json").code == 1
+
+
+def test_a_home_where_nothing_happened_says_so(flywheel: Flywheel, tmp_path: Path) -> None:
+    found = flywheel("status", "--json").object()
+    assert (found["server"], found["waiting_segments"], found["projects"]) == (None, 0, {})
+    said = flywheel("status")
+    assert said.code == 0 and "none yet" in said.out
+
+
+def test_rollback_of_what_was_never_promoted_is_wrong_usage(
+    flywheel: Flywheel, promoted_project: Path
+) -> None:
+    said = flywheel("rollback", promoted_project, "--json")
+    assert said.code == 2
+    assert "no previous deployment" in said.object()["error"]
+
+
+@pytest.fixture
+def promoted_project() -> Path:
+    return Path(__file__).resolve().parents[1] / "sorting"
+
+
+@slow
+def test_a_turn_is_one_object_for_scripts_and_lines_for_people(promoted: Promoted) -> None:
+    turned = promoted.turned
+    assert turned.code == 0, turned
+    report = turned.object()
+    assert (report["decision"], report["deployment"]) == ("promoted", "sorting-v1")
+    for step in ("sampling rollouts", "training", "evaluating", "promoting"):
+        assert step in turned.err, turned.err
+    assert "Traceback" not in turned.err and "Warning" not in turned.err, turned.err
+
+
+@slow
+def test_status_and_lineage_tell_of_the_promotion(flywheel: Flywheel, promoted: Promoted) -> None:
+    status = flywheel("status", "--json", home=promoted.home).object()
+    project = status["projects"]["sorting"]
+    assert (project["champion"], project["previous"], project["turn"]) == (
+        "sorting-v1",
+        "sorting-v0",
+        None,
+    )
+    assert project["last_decision"]["outcome"] == "promoted"
+    assert (status["server"], status["waiting_segments"]) == (None, 0)
+
+    chain = flywheel("lineage", "sorting-v1", "--json", home=promoted.home).object()
+    kinds = {link["kind"] for link in chain["links"]}
+    assert {"deployment", "checkpoint", "run", "dataset", "trace"} <= kinds
+    trace = next(link["id"] for link in chain["links"] if link["kind"] == "trace")
+    back = flywheel("lineage", trace, "--json", home=promoted.home).object()
+    assert "sorting-v1" in [link["id"] for link in back["links"]]
+    ingested = flywheel("ingest", "--json", home=promoted.home)
+    assert ingested.code == 0 and ingested.object()["segments"] == 0
+
+
+@slow
+def test_rollback_is_what_the_next_request_meets_and_goes_back_and_forth(
+    flywheel: Flywheel, promoted: Promoted, promoted_home: Path
+) -> None:
+    from flywheel.home import Home
+    from serving.registry import Registry
+
+    with serving(promoted.project, promoted_home) as served:
+        assert served.answered_by() == "sorting-v1"
+        for back, other in (("sorting-v0", "sorting-v1"), ("sorting-v1", "sorting-v0")):
+            begun = time.monotonic()
+            said = flywheel("rollback", promoted.project, "--json", home=promoted_home)
+            print(f"rollback to {back}: {time.monotonic() - begun:.2f} s")
+            assert said.code == 0, said
+            assert said.object()["name"] == back
+            assert served.answered_by() == back
+
+            status = flywheel("status", "--json", home=promoted_home).object()
+            project = status["projects"]["sorting"]
+            assert (project["champion"], project["previous"]) == (back, other)
+            decision = project["last_decision"]
+            assert (decision["outcome"], decision["deployment"], decision["replaced"]) == (
+                "rolled_back",
+                back,
+                other,
+            )
+            version = re.sub(r"\D", "", back.partition("-v")[2])
+            aliases = Registry(Home(promoted_home)).aliases("sorting")
+            assert aliases.get("champion") == (version if version != "0" else None)
+            chain = flywheel("lineage", "sorting-v1", "--json", home=promoted_home)
+            assert chain.code == 0
+
+        engine = served.engine_pid()
+        served.process.send_signal(signal.SIGINT)
+        out, err = served.process.communicate(timeout=60)
+        assert served.process.returncode == 0, err
+        assert out == "" and "Traceback" not in err
+        assert gone(engine)
+    assert not (promoted_home / "server.json").exists()
+
+
+@slow
+def test_rollback_without_a_server_holds_from_the_next_start_on(
+    flywheel: Flywheel, promoted: Promoted, promoted_home: Path
+) -> None:
+    said = flywheel("rollback", promoted.project, "--reason", "it was rude", home=promoted_home)
+    assert said.code == 0, said
+    assert "sorting-v0" in said.out and "next start" in said.out
+    with serving(promoted.project, promoted_home) as served:
+        assert served.answered_by() == "sorting-v0"
+    status = flywheel("status", home=promoted_home)
+    assert "it was rude" in status.out
+
+
+@slow
+def test_a_server_stopped_while_it_starts_leaves_nobody_behind(
+    promoted: Promoted, promoted_home: Path
+) -> None:
+    with subprocess.Popen(
+        [*FLYWHEEL, "serve", str(promoted.project), "--port", "0"],
+        env=surroundings(promoted_home),
+        cwd=promoted_home.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        log = promoted_home / "logs" / "engine.log"
+        before = log.stat().st_size if log.exists() else 0
+        while not log.exists() or log.stat().st_size == before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        children = Path(f"/proc/{process.pid}/task").glob("*/children")
+        born = {int(pid) for each in children for pid in each.read_text().split()}
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert all(gone(pid) for pid in born)

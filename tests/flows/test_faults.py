@@ -1,0 +1,342 @@
+"""Turns among faults end with a clear message, nothing lost, and the old champion serving."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flywheel import progress
+from flywheel.errors import Busy, EngineError, FlywheelError, Full, MissingPart, ProjectError
+from flywheel.home import Home
+from flywheel.project import load_project
+from flywheel.settings import Settings
+from tests.app.calling import Said, call
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A quick turn: few problems, trained in this process."""
+    monkeypatch.setenv("FLYWHEEL_TRAINER", "inline")
+    file = project_folder / "flywheel.toml"
+    file.write_text(file.read_text() + "\n[problems]\nmax_train = 32\nmax_heldout = 24\n")
+    return project_folder
+
+
+def deliver(home: Home, traffic: ModuleType, count: int = 90) -> None:
+    from storage.inbox import Inbox
+
+    asks = traffic.asks(count)
+    Inbox(home).append(traffic.recorded("sorting", asks, "sorting-v0"))
+    Inbox(home).append(traffic.feedback("sorting", asks))
+
+
+@contextmanager
+def at(step: str, act: Callable[[], None]) -> Iterator[None]:
+    """Does `act` once, when the turn says for the first time that it is at `step`."""
+    waiting = [act]
+
+    def heard(name: str, done: int, total: int | None, note: str) -> None:
+        if name == step and waiting:
+            waiting.pop()()
+
+    stop = progress.listen(heard)
+    try:
+        yield
+    finally:
+        stop()
+    assert not waiting, f"no turn was ever at {step!r}"
+
+
+def champion(home: Home) -> str:
+    from serving.routing import read
+
+    return read(home).projects["sorting"].champion.name
+
+
+def decisions(home: Home) -> list[tuple[str, str]]:
+    from storage.committer import commit
+    from storage.queries import records
+
+    commit(home)
+    found = sorted(records(home, "decision"), key=lambda one: one.at)
+    return [(one.gate, one.outcome) for one in found]
+
+
+def engine_pid(home: Home) -> int:
+    """The engine is the only child of the server that listens."""
+    from serving.server import running
+
+    server = running(home)
+    assert server
+    children = Path(f"/proc/{server.pid}/task").glob("*/children")
+    (child,) = {int(pid) for each in children for pid in each.read_text().split()}
+    return child
+
+
+def test_an_engine_killed_amid_the_evaluation_costs_the_turn_nothing_but_time(
+    prefect_server: str, home: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from serving.server import ensure
+    from storage.queries import counts
+
+    deliver(home, traffic)
+    killed = []
+
+    def kill() -> None:
+        killed.append(engine_pid(home))
+        threading.Timer(0.2, os.kill, (killed[0], signal.SIGKILL)).start()
+
+    with ensure(home, load_project(project), Settings()):
+        with at("evaluating", kill):
+            report = turn(str(project))
+        assert engine_pid(home) not in killed
+    assert report["decision"] in ("promoted", "refused")
+    assert report["evaluation"]["problems"] == 24
+    assert ("learning", "passed") in decisions(home) or ("learning", "refused") in decisions(home)
+    assert counts(home, "sorting")["rollouts"] == 32 * 4
+
+
+def test_a_server_killed_amid_the_turn_fails_it_and_the_next_run_ends_it(
+    prefect_server: str, home: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from serving.server import running
+
+    deliver(home, traffic)
+
+    def kill() -> None:
+        server = running(home)
+        assert server
+        os.kill(server.pid, signal.SIGKILL)
+
+    with at("sampling rollouts", kill), pytest.raises(EngineError, match="run the turn again"):
+        turn(str(project))
+    assert champion(home) == "sorting-v0"
+    assert turn(str(project))["deployment"] == champion(home)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "torn"])
+def test_a_corrupt_adapter_is_refused_by_the_serving_gate(
+    harm: str, prefect_server: str, home: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from tasks.turns import turn_under_way
+
+    deliver(home, traffic)
+
+    def spoil() -> None:
+        this = turn_under_way(home, "sorting")
+        assert this
+        file = home.runs / this.run_id / "adapter" / "adapter_model.safetensors"
+        data = bytearray(file.read_bytes())
+        for place in range(len(data) // 2, len(data) // 2 + 400):
+            data[place] ^= 0x41
+        file.unlink()
+        file.write_bytes(data if harm == "flipped" else data[: len(data) // 2])
+
+    with at("promoting", spoil):
+        report = turn(str(project))
+    assert (report["decision"], report["gate"]) == ("refused", "serving"), report["reason"]
+    assert report["deployment"] == champion(home) == "sorting-v0"
+    assert decisions(home)[-1] == ("serving", "refused")
+
+
+@pytest.fixture
+def small_disk(home: Home) -> Iterator[Home]:
+    """The home on a disk of its own, which is full soon."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(home.root)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only who may mount has a disk to fill")
+    try:
+        yield home
+    finally:
+        subprocess.run(["umount", "--lazy", str(home.root)], check=True)
+
+
+@pytest.mark.parametrize("step", ["grading", "sampling rollouts", "training", "evaluating"])
+def test_a_full_disk_is_told_and_once_there_is_room_the_turn_ends(
+    step: str, prefect_server: str, small_disk: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from storage.queries import records
+
+    deliver(small_disk, traffic)
+    filler = small_disk.root / "filler"
+
+    def fill() -> None:
+        with filler.open("wb", buffering=0) as file:
+            for size in (2**20, 2**12):
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError:
+                    pass
+
+    with at(step, fill), pytest.raises(Full, match="no space left"):
+        turn(str(project))
+    assert champion(small_disk) == "sorting-v0"
+    filler.unlink()
+    report = turn(str(project))
+    assert report["deployment"] == champion(small_disk)
+    assert len(records(small_disk, "dataset")) == 1
+    assert decisions(small_disk).count(("data", "passed")) == 1
+
+
+@pytest.mark.parametrize("harm", ["locked", "no database"])
+def test_a_registry_that_cannot_be_used_is_told_and_once_it_can_the_turn_ends(
+    harm: str, prefect_server: str, home: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+    from tasks.tracking import client_at
+
+    deliver(home, traffic)
+    home.mlflow.mkdir()
+    client_at(home).search_experiments()
+    file, aside = home.mlflow / "mlflow.db", home.mlflow / "aside"
+    holding: list[sqlite3.Connection] = []
+
+    def spoil() -> None:
+        if harm == "locked":
+            holding.append(sqlite3.connect(file, check_same_thread=False))
+            holding[0].execute("BEGIN EXCLUSIVE")
+        else:
+            file.rename(aside)
+            file.write_bytes(b"this is no database, it is text" * 1000)
+
+    says = "locked" if harm == "locked" else "not a database"
+    with at("sampling rollouts", spoil), pytest.raises(FlywheelError, match=says) as told:
+        turn(str(project))
+    assert str(home.mlflow) in str(told.value)
+    assert champion(home) == "sorting-v0"
+    if harm == "locked":
+        holding[0].close()
+    else:
+        aside.rename(file)
+    assert turn(str(project))["deployment"] == champion(home)
+
+
+def test_a_model_that_is_not_here_is_told_with_what_brings_it(
+    home: Home, project: Path, traffic: ModuleType, prefect_server: str
+) -> None:
+    from flows.turn import turn
+
+    deliver(home, traffic, 3)
+    (project / "base").unlink()
+    with pytest.raises(MissingPart, match="make model") as told:
+        turn(str(project))
+    assert told.value.exit_code == 2
+    said = command("turn", project, home, prefect_server)
+    assert said.code == 2 and "make model" in said.object()["error"]
+
+
+def test_an_environment_that_does_not_run_is_told_with_its_line(
+    home: Home, project: Path, prefect_server: str
+) -> None:
+    from flows.turn import turn
+
+    (project / "environment.py").write_text("class Sorting(:\n")
+    with pytest.raises(ProjectError, match=r"environment\.py.*SyntaxError"):
+        turn(str(project))
+    said = command("turn", project, home, prefect_server)
+    assert said.code == 2 and "SyntaxError" in said.object()["error"]
+
+
+def test_a_reward_that_raises_grades_null_and_the_turn_is_refused_not_failed(
+    home: Home, project: Path, traffic: ModuleType, prefect_server: str
+) -> None:
+    from flows.turn import turn
+    from storage.queries import grades
+
+    deliver(home, traffic)
+    file = project / "environment.py"
+    file.write_text(file.read_text().replace("return choice", "raise KeyError; return choice"))
+    state = turn(str(project), return_state=True)
+    assert (state.type.value, state.name) == ("COMPLETED", "Refused")
+    report = state.result()
+    assert (report["decision"], report["gate"]) == ("refused", "data")
+    given = [one for one in grades(home, project="sorting") if one.reward == "correct"]
+    assert given and all(one.value is None and "KeyError" in str(one.reason) for one in given)
+
+    said = command("turn", project, home, prefect_server)
+    assert said.code == 3 and said.object()["decision"] == "refused"
+
+
+def test_a_second_turn_meanwhile_is_told_and_harms_nothing(
+    home: Home, project: Path, traffic: ModuleType, prefect_server: str
+) -> None:
+    from flows.turn import turn
+
+    deliver(home, traffic)
+    second = []
+
+    def meanwhile() -> None:
+        second.append(command("turn", project, home, prefect_server))
+
+    with at("sampling rollouts", meanwhile):
+        report = turn(str(project))
+    assert second[0].code == 1 and "already under way" in second[0].object()["error"]
+    assert report["deployment"] == champion(home)
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (TypeError("a mistake"), 1),
+        (AssertionError("a mistake"), 1),
+        (Full("no space left"), 1),
+        (OSError(28, "No space left on device"), 1),
+        (MissingPart("no model"), 1),
+        (ConnectionResetError("gone"), 3),
+        (EngineError("gone"), 3),
+        (Busy("in use"), 3),
+    ],
+    ids=repr,
+)
+def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
+    error: Exception, tries: int, prefect_server: str, home: Home, project: Path
+) -> None:
+    from prefect import flow
+
+    from tasks.step import step
+    from tasks.turns import Turn
+
+    tried = []
+
+    @step(minutes=1, keep=False)
+    def fails(turn: Turn) -> None:
+        tried.append(turn)
+        raise error
+
+    this = Turn(
+        run_id="r",
+        project="sorting",
+        folder=str(project),
+        champion="sorting-v0",
+        configuration="c",
+        sequence=0,
+        snapshot="s",
+    )
+
+    @flow
+    def failing() -> None:
+        fails.with_options(retry_delay_seconds=0)(this)  # type: ignore[attr-defined]
+
+    with pytest.raises(Exception):  # noqa: B017
+        failing()
+    assert len(tried) == tries
+
+
+def command(name: str, project: Path, home: Home, prefect_server: str) -> Said:
+    return call(name, project, "--json", home=home.root, PREFECT_API_URL=prefect_server)
