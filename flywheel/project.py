@@ -85,6 +85,9 @@ class CurateSection(Section):
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
     """Fewer rows than this: nothing to learn from, the turn is refused by the data gate."""
+    sources: tuple[Literal["rollouts", "recorded"], ...] = ("rollouts",)
+    """Where rows come from: the turn's own rollouts; recorded answers, production's and imported
+    ones (of which the `fidelity` rule lets only token-exact ones through, unless it is told to)."""
     shuffle_rewards: int | None = None
     """A control: rewards are dealt out anew among the answers with this seed. The gate must refuse
     what such a turn trains."""

@@ -1,11 +1,10 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
-import random
 from typing import Any
 
 import msgspec
 
-from flywheel.rows import TrainingRow
+from tasks.candidates import candidates
 from tasks.gates import Verdict, record, verdict
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
@@ -50,65 +49,6 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     record(turn, said)
     note(turn, "dataset", said)
     return said
-
-
-def candidates(turn: Turn) -> list[TrainingRow]:
-    """Every sampled answer of the turn, as a row, with what it was graded."""
-    from environments.grading import score
-    from flywheel.records import model_spans
-    from storage.queries import grades, problems, traces
-
-    environment = environment_of(project_of(turn))
-    rollouts = [
-        trace
-        for batch in traces(home(), project=turn.project, origin=("rollout",), run_id=turn.run_id)
-        for trace in batch
-    ]
-    asked = problems(home(), ids=sorted({one.problem_id for one in rollouts if one.problem_id}))
-    known = {one.id: one for one in asked}
-    given: dict[str, list[Any]] = {trace.id: [] for trace in rollouts}
-    for grade in grades(home(), trace_ids=list(given)):
-        given[grade.trace_id].append(grade)
-    rows = []
-    for trace in rollouts:
-        problem, calls = known[trace.problem_id or ""], model_spans(trace)
-        if not calls or not calls[-1].call or not calls[-1].call.choices:
-            continue
-        call, choice = calls[-1].call, calls[-1].call.choices[0]
-        confirmed = [one.confirmed_by for one in given[trace.id] if one.weight and one.confirmed_by]
-        rows.append(
-            TrainingRow(
-                trace_id=trace.id,
-                span_id=calls[-1].id,
-                messages=call.input,
-                completion=choice.message,
-                problem_id=problem.id,
-                slice=problem.slice,
-                conversation=problem.conversation,
-                user=problem.user,
-                text=problem.text or environment.text(problem.messages),
-                tools=call.tools or (),
-                tokens=choice.tokens,
-                finish_reason=choice.finish_reason,
-                reward=score(given[trace.id]),
-                confirmed_by=confirmed[0] if confirmed else None,
-                origin=trace.origin,
-                fidelity=trace.fidelity,
-            )
-        )
-    seed = project_of(turn).curate.shuffle_rewards
-    return rows if seed is None else shuffled(rows, seed)
-
-
-def shuffled(rows: list[TrainingRow], seed: int) -> list[TrainingRow]:
-    """The control: rewards dealt out anew among the answers. Training on them must be refused."""
-    rows = sorted(rows, key=lambda row: (row.id, row.trace_id))
-    rewards = [(row.reward, row.confirmed_by) for row in rows]
-    random.Random(seed).shuffle(rewards)
-    return [
-        msgspec.structs.replace(row, reward=reward, confirmed_by=confirmed)
-        for row, (reward, confirmed) in zip(rows, rewards, strict=True)
-    ]
 
 
 def keep(turn: Turn, dataset: Any) -> None:

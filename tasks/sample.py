@@ -17,17 +17,18 @@ from tasks.turns import Turn, engine, environment_of, home, note, project_of
 def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
     """All chunks of the turn, one after the other."""
     size = project_of(turn).rollouts.chunk
-    ids = problems["train"]
+    ids = problems["train"] if "rollouts" in project_of(turn).curate.sources else []
     chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
     done = []
     for number, chunk in enumerate(chunks):
         report("sampling rollouts", number, len(chunks))
         done.append(sample_chunk(turn, number, chunk))
     report("sampling rollouts", len(chunks), len(chunks))
+    graded = sum(one["graded"] for one in done)
     found = {
         "rollouts": sum(one["rollouts"] for one in done),
-        "graded": sum(one["graded"] for one in done),
-        "reward": sum(one["reward"] for one in done) / max(1, sum(one["graded"] for one in done)),
+        "graded": graded,
+        "reward": sum(one["reward"] for one in done) / graded if graded else None,
     }
     note(turn, "rollouts", found)
     return found

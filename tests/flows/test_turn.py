@@ -6,11 +6,13 @@ from types import ModuleType
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from flywheel.errors import Busy
 from flywheel.home import Home
 from flywheel.project import load_project
+from flywheel.records import Choice, Trace, say
 from flywheel.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -105,6 +107,49 @@ def test_a_turn_on_shuffled_rewards_is_refused(
     assert [one.outcome for one in records(home, "decision") if one.gate == "learning"] == [
         "refused"
     ]
+
+
+def test_recorded_answers_of_a_better_model_teach_ours(
+    prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
+) -> None:
+    """Supervised fine-tuning on imported conversations that feedback says were right."""
+    from flows.turn import turn
+    from storage.inbox import Inbox
+
+    file = project_folder / "flywheel.toml"
+    text = file.read_text().replace("[train]", '[train]\nalgorithm = "sft"')
+    rules = """
+[[curate.rules]]
+name = "fidelity"
+accept = ["trainable", "renderable"]
+[[curate.rules]]
+name = "confirmed"
+[[curate.rules]]
+name = "min_reward"
+value = 1.0
+[[curate.rules]]
+name = "exact_duplicates"
+"""
+    file.write_text(text + '\n[curate]\nsources = ["recorded"]\n' + rules)
+    asks = traffic.asks(160)
+    traces = traffic.recorded("sorting", asks, "teacher")
+    Inbox(home).append([taught(*pair) for pair in zip(traces, asks, strict=True)])
+    Inbox(home).append(traffic.feedback("sorting", asks))
+    report = turn(str(project_folder))
+    assert report["decision"] == "promoted", report["reason"]
+    assert report["run"]["algorithm"] == "sft"
+    assert "sample_chunk" not in report["steps"]
+
+
+def taught(trace: Trace, ask: Any) -> Trace:
+    """The trace as a model that knows the answer would have left it."""
+    (span,) = trace.spans
+    assert span.call
+    right = Choice(message=say("assistant", ask.answer), finish_reason="stop")
+    call = msgspec.structs.replace(span.call, choices=(right,))
+    return msgspec.structs.replace(
+        trace, origin="import", spans=(msgspec.structs.replace(span, call=call),)
+    )
 
 
 def test_nothing_to_learn_from_is_refused_by_the_data_gate(
