@@ -1,0 +1,182 @@
+"""The examples of docs/extending.md, put into a copy of the tree and run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from environments.grading import grade, score
+from environments.load import load_environment
+from flywheel.project import load_project
+from flywheel.records import Choice, Feedback, ModelCall, Span, Trace, say
+from tests.reading_docs import PACKAGES, ROOT, blocks, cli
+
+EXTENDING = ROOT / "docs/extending.md"
+
+
+def examples() -> dict[str, str]:
+    """File -> its text, or the lines to be added to it."""
+    found: dict[str, str] = {}
+    for block in blocks(EXTENDING):
+        _, _, file = block.info.partition("file=")
+        if file:
+            assert file not in found
+            found[file] = block.text
+    return found
+
+
+def write_project(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("environment.py", "flywheel.toml"):
+        (folder / name).write_text(examples()[name])
+    return folder
+
+
+def receipt(answer: str, finish_reason: str = "stop") -> Trace:
+    asked = say("user", "3.10\n4.15")
+    choice = Choice(message=say("assistant", answer), finish_reason=finish_reason)
+    span = Span(id="s", kind="model", call=ModelCall(input=(asked,), choices=(choice,)))
+    return Trace(
+        id="t",
+        project="receipts",
+        source="gateway",
+        external_id="c",
+        origin="production",
+        spans=(span,),
+    )
+
+
+def test_the_environment_of_the_documents_grades(tmp_path: Path) -> None:
+    project = load_project(write_project(tmp_path / "receipts"))
+    environment = load_environment(
+        project.environment.path, project.folder, project.environment.config
+    )
+    booked = Feedback(project="receipts", target="c", name="booked", value="7.25", at=1)
+    other = Feedback(project="receipts", target="c", name="mood", value="9.99", at=1)
+    problem = environment.problem_of(receipt("7.25"), [booked, other])
+    assert problem is not None and problem.answer == 725 and problem.slice == "short"
+
+    def scored(trace: Trace) -> float | None:
+        return score(grade(environment, trace, problem))
+
+    assert scored(receipt("7.25")) == scored(receipt("€7.26")) == 1.0
+    assert scored(receipt("7.27")) == scored(receipt("about seven")) == 0.0
+    assert scored(receipt("7.25", "length")) == 0.0
+    unknown = environment.problem_of(receipt("7.25"), [other])
+    assert score(grade(environment, receipt("7.25"), unknown)) is None
+    by_name = {one.reward: one for one in grade(environment, receipt("7.25"), problem)}
+    assert by_name["characters"].value == 4.0
+    assert by_name["seconds"].value is None and "no times" in (by_name["seconds"].reason or "")
+    timed = msgspec.structs.replace(receipt("7.25").spans[0], start=0, end=2 * 10**9)
+    grades = grade(environment, msgspec.structs.replace(receipt("7.25"), spans=(timed,)), problem)
+    assert {one.reward: one.value for one in grades}["seconds"] == 2.0
+
+
+def extended_tree(root: Path) -> Path:
+    """A copy of the packages with the documents' files and lines put in."""
+    for top in PACKAGES:
+        shutil.copytree(ROOT / top, root / top, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, text in examples().items():
+        if not file.startswith("storage/"):
+            continue
+        if file.endswith("__init__.py"):
+            (root / file).write_text(changed((root / file).read_text(), text))
+        else:
+            assert not (root / file).exists()
+            (root / file).write_text(text)
+    return root
+
+
+def changed(text: str, difference: str) -> str:
+    """Applies the lines of a diff: its context must stand in `text`, in this order."""
+    lines, at = text.splitlines(), 0
+    for line in difference.splitlines():
+        sign, content = line[:1], line[1:]
+        if sign == "+":
+            lines.insert(at, content)
+            at += 1
+        else:
+            at = lines.index(content, at) + 1
+            if sign == "-":
+                at -= 1
+                del lines[at]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.slow
+def test_the_format_of_the_documents_imports(tmp_path: Path) -> None:
+    root = extended_tree(tmp_path / "tree")
+    project = write_project(tmp_path / "receipts")
+    rows = [
+        {"question": "3 and 4?", "answer": "7", "agent": "Ana"},
+        {"question": "3 and 4?", "answer": 7},
+        {"messages": [{"role": "user", "content": "hi"}]},
+    ]
+    logs = tmp_path / "rows.jsonl"
+    logs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("import", str(logs), "--project", str(project), "--json")
+    code, out, _ = cli(tmp_path / "home", *words, at=root, root=root)
+    found = json.loads(out)
+    assert code == 0
+    assert found["formats"] == {"chat_rows": 1, "questions": 1}
+    assert found["traces"] == 2 and found["unmapped_fields"] == {"agent": 1}
+    assert [(one["line"], one["field"]) for one in found["rejects"]] == [(2, "answer")]
+    again = json.loads(cli(tmp_path / "home", *words, at=root, root=root)[1])
+    assert again["traces"] == 0
+
+
+RULE_SCRIPT = """
+import sys, tomllib
+from flywheel.project import CurateSection
+from flywheel.records import say
+from flywheel.rows import TrainingRow
+from storage import curate
+assert curate.__file__.startswith(sys.argv[1]), curate.__file__
+section = CurateSection.model_validate(tomllib.load(open(sys.argv[2], "rb"))["curate"])
+def row(answer):
+    return TrainingRow(
+        trace_id=answer, span_id="s", messages=(say("user", "help"),),
+        completion=say("assistant", answer),
+    )
+rows = [row("Yes."), row("As an AI I may not."), row("Sorry, I cannot help here.")]
+made = curate.curate(rows, curate.rule_specs(section), (), 0.7)
+assert [one.completion.text for one in made.rows] == ["Yes."], made
+assert sorted(one.reason for one in made.dropped) == [
+    "the answer says 'I cannot help'", "the answer says 'as an AI'"
+], made.dropped
+"""
+
+
+@pytest.mark.slow
+def test_the_rule_of_the_documents_curates(tmp_path: Path) -> None:
+    root = extended_tree(tmp_path / "tree")
+    (tmp_path / "rules.toml").write_text(examples()["rules.toml"])
+    subprocess.run(
+        [sys.executable, "-c", RULE_SCRIPT, str(root), str(tmp_path / "rules.toml")],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=True,
+        timeout=120,
+    )
+
+
+def test_examples_read_as_the_house_does(tmp_path: Path) -> None:
+    for file, text in examples().items():
+        if file.endswith(".py") and not file.endswith("__init__.py"):
+            path = tmp_path / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    config = str(ROOT / "pyproject.toml")
+    ruff = [sys.executable, "-m", "ruff"]
+    for verb in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [*ruff, *verb, "--config", config, "--no-cache", str(tmp_path)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
