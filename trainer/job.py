@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     seed: int = 0
     """Of the new adapter's first weights and torch's generator; the order is `train`'s."""
     threads: int = 2
-    activation_mib: int = 512
+    activation_mib: int = 896
     """Memory for what the backward pass needs; past it, layers are recomputed."""
 
 
@@ -151,6 +151,7 @@ def _finished(out: Path, identity: str) -> JobResult | None:
 def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobResult:
     from trainer.attention import attend
     from trainer.loop import train
+    from trainer.lora import fuse_adapter
     from trainer.models import add_adapter, digest_of, load_base, save_adapter, use_attention
 
     with _repeatable(job):
@@ -162,6 +163,7 @@ def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobRes
             base.model, ADAPTER, init, rank=settings.rank, alpha=settings.alpha,
             seed=job.seed, trainable=True,
         )  # fmt: skip
+        fuse_adapter(base.model, ADAPTER)
         _same_shape(base.model.peft_config[ADAPTER], settings, init)
         pairs = job.probe or _pairs(prepared.samples)
         old = probe_logprobs(base.model, pairs)
