@@ -122,6 +122,7 @@ def learning_gate(
         overall=msgspec.to_builtins(evaluation.overall),
         slices=[msgspec.to_builtins(one) for one in evaluation.slices],
         challenger=challenger,
+        smoke=problem_ids[:2],
         champion_interval=interval(sides[0], project.gate.confidence),
         candidate_interval=interval(sides[1], project.gate.confidence),
         champion_tokens=evaluation.champion_tokens,

@@ -1,6 +1,6 @@
 """Promote: the serving gate loads and checks the candidate, and the routing file lets it answer."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,26 +11,27 @@ from tasks.gates import Verdict, verdict
 from tasks.step import step
 from tasks.turns import Turn, engine, home, note, run_folder
 
+if TYPE_CHECKING:
+    from serving.engines.client import EngineClient
+
 
 @step(minutes=15)
 def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict) -> Verdict:
     """Runs the promotion protocol; running it again after a kill goes on where it was."""
     from serving.promotion import promote
     from serving.registry import Registry
-    from serving.verify import check_logprobs, read_probe
     from storage.committer import commit
 
     report("promoting", 0, 1)
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
     client = engine()
-    probe = read_probe(run_folder(turn) / "probe.json")
     try:
         promoted = promote(
             home(),
             deployment,
             engine=client,
             registry=Registry(home()),
-            verify=lambda: check_logprobs(client, deployment.name, probe),
+            verify=lambda: serving_check(turn, client, deployment.name, evaluation["smoke"]),
             reason=evaluation["reason"],
             by="flywheel turn",
             run_id=turn.run_id,
@@ -45,3 +46,23 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
     report("promoting", 1, 1)
     note(turn, "promotion", said)
     return said
+
+
+def serving_check(
+    turn: Turn, client: "EngineClient", model: str, smoke_ids: list[str]
+) -> dict[str, Any]:
+    """What the engine serves as `model` is what was trained, and answers real prompts.
+
+    Raises:
+        Refused: it is not, or it does not; the reason has the numbers.
+    """
+    from environments.chat import to_chat
+    from serving.verify import check_logprobs, read_probe, smoke
+    from storage.queries import problems
+
+    probe = read_probe(run_folder(turn) / "probe.json")
+    prompts = [to_chat(one.messages) for one in problems(home(), ids=smoke_ids)]
+    return {
+        **check_logprobs(client, model, probe),
+        "smoke": smoke(client, model, prompts),
+    }
