@@ -27,6 +27,8 @@ def start(*, progress: bool = False) -> Settings:
     quiet_dependencies(settings.at())
     for name in ("PREFECT_LOGGING_LEVEL", "MLFLOW_LOGGING_LEVEL"):
         os.environ.setdefault(name, "WARNING")
+    # What went wrong is told once, by us; Prefect's pages have its own account.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     if progress:
         from app.show import show_progress
@@ -49,17 +51,19 @@ def have(home: Home) -> None:
 
 
 def turnable(folder: Path, settings: Settings) -> str:
-    """The project's folder for a flow, after what would stop it within the first second.
+    """The project's folder for a flow, which may now run: what would stop it at once is told first.
 
     Raises:
         ProjectError: its file or its environment cannot be used.
         MissingPart: its base model is not here.
     """
     from environments.load import load_environment
+    from flows.server import start_prefect
     from flywheel.project import load_project
     from serving.server import base_model_of
 
     project = load_project(folder)
     load_environment(project.environment.path, project.folder, project.environment.config)
     base_model_of(project, settings)
+    start_prefect(settings.at())
     return str(folder)

@@ -15,9 +15,11 @@ def command(as_json: bool, turns: int) -> None:
     """Two turns of the wheel on a support inbox, with a real small model, on this machine."""
     settings = start(progress=True)
     from app.demo import prepare, run
+    from flows.server import start_prefect
 
     home = prepare(settings)
     settings = start()
+    start_prefect(home)
     found = run(home, settings, turns)
     if as_json:
         echo_json(found)

@@ -10,7 +10,10 @@ from app.start import start
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(as_json: bool) -> None:
     """Commit what waits in the inbox and in the gateway's journal."""
-    start(progress=True)
+    settings = start(progress=True)
+    from flows.server import start_prefect
+
+    start_prefect(settings.at())
     from flows.ingest import ingest
 
     found = ingest()

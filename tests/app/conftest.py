@@ -41,18 +41,23 @@ def traffic() -> ModuleType:
     return module
 
 
+def deliver(home: Home, traffic: ModuleType, count: int) -> None:
+    """Traffic and feedback as the gateway would have recorded them."""
+    from storage.inbox import Inbox
+
+    asks = traffic.asks(count)
+    Inbox(home).append(traffic.recorded("sorting", asks, "sorting-v0"))
+    Inbox(home).append(traffic.feedback("sorting", asks))
+
+
 @pytest.fixture(scope="session")
 def promoted(tmp_path_factory: pytest.TempPathFactory, traffic: ModuleType) -> Promoted:
     """A home whose project was turned once, by the command, and promoted."""
-    from storage.inbox import Inbox
-
     place = tmp_path_factory.mktemp("promoted")
     project, home = place / "sorting", Home(place / "home")
     shutil.copytree(SORTING, project)
     home.root.mkdir()
-    asks = traffic.asks(160)
-    Inbox(home).append(traffic.recorded("sorting", asks, "sorting-v0"))
-    Inbox(home).append(traffic.feedback("sorting", asks))
+    deliver(home, traffic, 160)
     return Promoted(home.root, project, call("turn", project, "--json", home=home.root))
 
 

@@ -9,13 +9,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 
+from flywheel.home import Home
 from tests.app.calling import FLYWHEEL, surroundings
-from tests.app.conftest import Promoted
+from tests.app.conftest import SORTING, Promoted, deliver
 
 Flywheel = Callable[..., Any]
 slow = pytest.mark.slow
@@ -107,16 +109,11 @@ def test_a_home_where_nothing_happened_says_so(flywheel: Flywheel, tmp_path: Pat
 
 
 def test_rollback_of_what_was_never_promoted_is_wrong_usage(
-    flywheel: Flywheel, promoted_project: Path
+    flywheel: Flywheel,
 ) -> None:
-    said = flywheel("rollback", promoted_project, "--json")
+    said = flywheel("rollback", SORTING, "--json")
     assert said.code == 2
     assert "no previous deployment" in said.object()["error"]
-
-
-@pytest.fixture
-def promoted_project() -> Path:
-    return Path(__file__).resolve().parents[1] / "sorting"
 
 
 @slow
@@ -156,7 +153,6 @@ def test_status_and_lineage_tell_of_the_promotion(flywheel: Flywheel, promoted: 
 def test_rollback_is_what_the_next_request_meets_and_goes_back_and_forth(
     flywheel: Flywheel, promoted: Promoted, promoted_home: Path
 ) -> None:
-    from flywheel.home import Home
     from serving.registry import Registry
 
     with serving(promoted.project, promoted_home) as served:
@@ -231,3 +227,51 @@ def test_a_server_stopped_while_it_starts_leaves_nobody_behind(
     assert process.returncode == 0, err
     assert "Traceback" not in err
     assert all(gone(pid) for pid in born)
+
+
+@slow
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_turn_that_is_stopped_leaves_nobody_behind(
+    stop: signal.Signals, code: int, traffic: ModuleType, tmp_path: Path
+) -> None:
+    """As a terminal does it: Ctrl-C reaches all of the process group."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    deliver(home, traffic, 90)
+    with subprocess.Popen(
+        [*FLYWHEEL, "turn", str(SORTING), "--json"],
+        env=surroundings(home.root),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr
+        said = ""
+        while "sampling" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        family = belonging_to(home)
+        assert len(family) >= 4, "the turn, Prefect's server, ours, the engine"
+        os.killpg(process.pid, stop)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    if code > 0:
+        assert json.loads(out)["exit_code"] == code
+        assert "Traceback" not in err and "ERROR" not in err, err
+    until = time.monotonic() + 30
+    while belonging_to(home) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert belonging_to(home) == {}
+
+
+def belonging_to(home: Home) -> dict[int, str]:
+    """Living processes of this home: pid, command line."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if place.name.isdigit() and str(home.root).encode() in (place / "environ").read_bytes():
+                found[int(place.name)] = (place / "cmdline").read_text().replace("\0", " ")
+    return found
