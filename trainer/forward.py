@@ -91,9 +91,11 @@ def recompute_layers(model: Any, tokens: int, budget: int) -> int:
     """
     config: Any = model.config
     layers = list(model.model.layers)
-    floats = 10 * config.hidden_size + 4 * config.intermediate_size
-    size = 4 * tokens * floats
-    kept: int = min(len(layers), max(1, budget // size))
+    size = 4 * tokens * (10 * config.hidden_size + 4 * config.intermediate_size)
+    kept = len(layers)
+    if size * kept > budget:
+        inputs = 4 * tokens * config.hidden_size * len(layers)
+        kept = max(0, (budget - size - inputs) // size)
     for index, layer in enumerate(layers):
         layer.gradient_checkpointing = index >= kept
         layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)

@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     seed: int = 0
     """Of the new adapter's first weights and torch's generator; the order is `train`'s."""
     threads: int = 2
-    activation_mib: int = 896
+    activation_mib: int = 768
     """Memory for what the backward pass needs; past it, layers are recomputed."""
 
 
