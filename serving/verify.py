@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from flywheel.errors import CorruptFile, Refused
+from flywheel.errors import CorruptFile, MissingPart, Refused
+from flywheel.home import Home
+from flywheel.lineage import Deployment
 from serving.engines.client import EngineClient
 
 TOLERANCE = 1e-3
@@ -68,6 +70,28 @@ def read_probe(path: Path) -> Probe:
     if not probe.entries:
         raise CorruptFile(f"{path}: no entries, so nothing can be checked")
     return probe
+
+
+def check_files(home: Home, deployment: Deployment) -> None:
+    """Whether the weight files are, byte for byte, the checkpoint that they are said to be.
+
+    Raises:
+        CorruptFile: they are not.
+    """
+    from trainer.models import digest_of
+
+    if deployment.adapter is None or deployment.checkpoint_id is None:
+        return
+    folder = home.path(deployment.adapter)
+    try:
+        found = digest_of(folder)
+    except (MissingPart, OSError) as error:
+        raise CorruptFile(f"the weights of {deployment.name} cannot be read: {error}") from error
+    if found != deployment.checkpoint_id:
+        raise CorruptFile(
+            f"the weights in {folder} have the digest {found}, and checkpoint "
+            f"{deployment.checkpoint_id} was trained: they changed on disk"
+        )
 
 
 def check_logprobs(

@@ -31,7 +31,7 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
             deployment,
             engine=client,
             registry=Registry(home()),
-            verify=lambda: serving_check(turn, client, deployment.name, evaluation["smoke"]),
+            verify=lambda: serving_check(turn, client, deployment, evaluation["smoke"]),
             reason=evaluation["reason"],
             by="flywheel turn",
             run_id=turn.run_id,
@@ -49,20 +49,22 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
 
 
 def serving_check(
-    turn: Turn, client: "EngineClient", model: str, smoke_ids: list[str]
+    turn: Turn, client: "EngineClient", deployment: Deployment, smoke_ids: list[str]
 ) -> dict[str, Any]:
-    """What the engine serves as `model` is what was trained, and answers real prompts.
+    """The files and what the engine serves are what was trained, and it answers real prompts.
 
     Raises:
         Refused: it is not, or it does not; the reason has the numbers.
     """
     from environments.chat import to_chat
-    from serving.verify import check_logprobs, read_probe, smoke
+    from serving.verify import check_files, check_logprobs, read_probe, smoke
     from storage.queries import problems
 
+    # The engine may hold good weights whose files, which the next start reads, are bad by now.
+    check_files(home(), deployment)
     probe = read_probe(run_folder(turn) / "probe.json")
     prompts = [to_chat(one.messages) for one in problems(home(), ids=smoke_ids)]
     return {
-        **check_logprobs(client, model, probe),
-        "smoke": smoke(client, model, prompts),
+        **check_logprobs(client, deployment.name, probe),
+        "smoke": smoke(client, deployment.name, prompts),
     }
