@@ -149,22 +149,15 @@ def _finished(out: Path, identity: str) -> JobResult | None:
 
 
 def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobResult:
-    from trainer.attention import attend
     from trainer.loop import train
-    from trainer.lora import fuse_adapter
-    from trainer.models import add_adapter, digest_of, load_base, save_adapter, use_attention
+    from trainer.models import digest_of, load_base, save_adapter
 
+    init = Path(job.init_adapter) if job.init_adapter else None
+    adapter = out / "adapter"
     with _repeatable(job):
         base = load_base(Path(job.base_model), threads=job.threads)
-        use_attention(base.model, "flywheel_tree", attend)
         prepared = _prepare(job, settings, base.tokenizer)
-        init = Path(job.init_adapter) if job.init_adapter else None
-        add_adapter(
-            base.model, ADAPTER, init, rank=settings.rank, alpha=settings.alpha,
-            seed=job.seed, trainable=True,
-        )  # fmt: skip
-        fuse_adapter(base.model, ADAPTER)
-        _same_shape(base.model.peft_config[ADAPTER], settings, init)
+        _adapt(base.model, job, settings, init)
         pairs = job.probe or _pairs(prepared.samples)
         old = probe_logprobs(base.model, pairs)
         progress = train(
@@ -172,7 +165,6 @@ def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobRes
             job=identity, activation_bytes=job.activation_mib << 20,
         )  # fmt: skip
         failpoint("train.before_adapter")
-        adapter = out / "adapter"
         shutil.rmtree(adapter, ignore_errors=True)
         save_adapter(base.model, ADAPTER, adapter)
         write_probe(out / "probe.json", pairs, new=probe_logprobs(base.model, pairs), old=old)
@@ -192,6 +184,28 @@ def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobRes
     )
     write(out / "result.json", msgspec.json.encode(result))
     return result
+
+
+def _adapt(model: Any, job: Job, settings: TrainSection, init: Path | None) -> None:
+    """Puts what learns into the model: the champion's adapter to go on from, or a new one.
+
+    Raises:
+        UsageError: the champion's has another shape than the project asks for.
+    """
+    from trainer.attention import attend
+    from trainer.lora import fuse_adapter
+    from trainer.models import add_adapter, use_attention
+
+    rank, alpha = settings.rank, settings.alpha
+    add_adapter(model, ADAPTER, init, rank=rank, alpha=alpha, seed=job.seed, trainable=True)
+    config = model.peft_config[ADAPTER]
+    if (config.r, config.lora_alpha) != (rank, alpha):
+        raise UsageError(
+            f"adapter {init} has rank {config.r} and alpha {config.lora_alpha}, the project says "
+            f"{rank} and {alpha}: a run goes on with the shape it started from"
+        )
+    use_attention(model, "flywheel_tree", attend)
+    fuse_adapter(model, ADAPTER)
 
 
 def _prepare(job: Job, settings: TrainSection, tokenizer: Any) -> "Prepared":
@@ -219,14 +233,6 @@ def _why(prepared: "Prepared") -> str:
     for _, reason in prepared.refused:
         counts[reason] = counts.get(reason, 0) + 1
     return "; ".join(f"{count} x {reason}" for reason, count in sorted(counts.items()))
-
-
-def _same_shape(config: Any, settings: TrainSection, init: Path | None) -> None:
-    if (config.r, config.lora_alpha) != (settings.rank, settings.alpha):
-        raise UsageError(
-            f"adapter {init} has rank {config.r} and alpha {config.lora_alpha}, the project says "
-            f"{settings.rank} and {settings.alpha}: a run goes on with the shape it started from"
-        )
 
 
 def _pairs(samples: "tuple[Sample, ...]") -> tuple[ProbePair, ...]:
