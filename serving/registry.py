@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flywheel.durable import is_full
-from flywheel.errors import FlywheelError, Full, MissingPart
+from flywheel.errors import CorruptFile, FlywheelError, Full, MissingPart
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from storage.locks import held
@@ -24,12 +24,25 @@ if TYPE_CHECKING:
 
 RUN, CHECKPOINT, DEPLOYMENT = "flywheel.run_id", "flywheel.checkpoint", "flywheel.deployment"
 _WAIT_S = 60.0
+_SQLITE = b"SQLite format 3\0"
 
 
 def tracking_uri(home: Home) -> str:
-    """Where MLflow keeps everything of this home; its folder is there afterwards."""
+    """Where MLflow keeps everything of this home; its folder is there afterwards.
+
+    Raises:
+        CorruptFile: its database is none. MLflow would try for minutes before it said so.
+    """
     home.mlflow.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{home.mlflow.resolve() / 'mlflow.db'}"
+    file = home.mlflow.resolve() / "mlflow.db"
+    if file.exists():
+        with file.open("rb") as database:
+            if database.read(len(_SQLITE)) not in (b"", _SQLITE):
+                raise CorruptFile(
+                    f"{file} is not a database: move it away, and MLflow begins anew. What serves "
+                    "and its lineage do not depend on it"
+                )
+    return f"sqlite:///{file}"
 
 
 @contextlib.contextmanager
@@ -47,8 +60,11 @@ def telling(home: Home) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError) as error:
         said = str(error).partition("\n")[0]  # the rest is SQL
-        kind = Full if is_full(error) else FlywheelError
-        raise kind(f"MLflow at {home.mlflow}: {said}") from error
+        if is_full(error):
+            raise Full(
+                f"no space left for MLflow at {home.mlflow}: free some and run again"
+            ) from error
+        raise FlywheelError(f"MLflow at {home.mlflow}: {said}") from error
 
 
 class Registry:

@@ -39,7 +39,10 @@ def experiment_of(client: Any, turn: Turn) -> str:
     try:
         return str(client.create_experiment(turn.project, artifact_location=artifacts))
     except MlflowException:
-        return str(client.get_experiment_by_name(turn.project).experiment_id)
+        known = client.get_experiment_by_name(turn.project)  # another process was faster
+        if known is None:
+            raise
+        return str(known.experiment_id)
 
 
 class Tracked:

@@ -13,7 +13,15 @@ from types import ModuleType
 import pytest
 
 from flywheel import progress
-from flywheel.errors import Busy, EngineError, FlywheelError, Full, MissingPart, ProjectError
+from flywheel.errors import (
+    Busy,
+    CorruptFile,
+    EngineError,
+    FlywheelError,
+    Full,
+    MissingPart,
+    ProjectError,
+)
 from flywheel.home import Home
 from flywheel.project import load_project
 from flywheel.settings import Settings
@@ -167,7 +175,7 @@ def small_disk(home: Home) -> Iterator[Home]:
         subprocess.run(["umount", "--lazy", str(home.root)], check=True)
 
 
-@pytest.mark.parametrize("step", ["grading", "sampling rollouts", "training", "evaluating"])
+@pytest.mark.parametrize("step", ["sampling rollouts", "training"])
 def test_a_full_disk_is_told_and_once_there_is_room_the_turn_ends(
     step: str, prefect_server: str, small_disk: Home, project: Path, traffic: ModuleType
 ) -> None:
@@ -196,36 +204,42 @@ def test_a_full_disk_is_told_and_once_there_is_room_the_turn_ends(
     assert decisions(small_disk).count(("data", "passed")) == 1
 
 
-@pytest.mark.parametrize("harm", ["locked", "no database"])
-def test_a_registry_that_cannot_be_used_is_told_and_once_it_can_the_turn_ends(
-    harm: str, prefect_server: str, home: Home, project: Path, traffic: ModuleType
+def test_a_registry_that_is_locked_is_told_and_once_it_is_not_the_turn_ends(
+    prefect_server: str, home: Home, project: Path, traffic: ModuleType
 ) -> None:
     from flows.turn import turn
     from tasks.tracking import client_at
 
     deliver(home, traffic)
-    home.mlflow.mkdir()
     client_at(home).search_experiments()
-    file, aside = home.mlflow / "mlflow.db", home.mlflow / "aside"
     holding: list[sqlite3.Connection] = []
 
-    def spoil() -> None:
-        if harm == "locked":
-            holding.append(sqlite3.connect(file, check_same_thread=False))
-            holding[0].execute("BEGIN EXCLUSIVE")
-        else:
-            file.rename(aside)
-            file.write_bytes(b"this is no database, it is text" * 1000)
+    def lock() -> None:
+        file = home.mlflow / "mlflow.db"
+        holding.append(sqlite3.connect(file, check_same_thread=False))
+        holding[0].execute("BEGIN EXCLUSIVE")
 
-    says = "locked" if harm == "locked" else "not a database"
-    with at("sampling rollouts", spoil), pytest.raises(FlywheelError, match=says) as told:
+    with at("sampling rollouts", lock), pytest.raises(FlywheelError, match="locked") as told:
         turn(str(project))
     assert str(home.mlflow) in str(told.value)
     assert champion(home) == "sorting-v0"
-    if harm == "locked":
-        holding[0].close()
-    else:
-        aside.rename(file)
+    holding[0].close()
+    assert turn(str(project))["deployment"] == champion(home)
+
+
+def test_a_registry_that_is_no_database_is_told_and_once_it_is_away_the_turn_ends(
+    prefect_server: str, home: Home, project: Path, traffic: ModuleType
+) -> None:
+    from flows.turn import turn
+
+    deliver(home, traffic)
+    home.mlflow.mkdir()
+    file = home.mlflow / "mlflow.db"
+    file.write_bytes(b"this is no database, it is text" * 1000)
+    with pytest.raises(CorruptFile, match="not a database: move it away"):
+        turn(str(project))
+    assert champion(home) == "sorting-v0"
+    file.unlink()
     assert turn(str(project))["deployment"] == champion(home)
 
 
