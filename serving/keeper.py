@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from flywheel.errors import EngineError
+from flywheel.errors import CorruptFile, EngineError
 from flywheel.home import Home
+from flywheel.lineage import Deployment
 from serving.engines.client import EngineClient
 from serving.routing import read, served_as
 from serving.state import EngineState
+from serving.verify import check_files
 
 _log = logging.getLogger("flywheel.server")
 _LOOK_S = 0.25
@@ -42,7 +44,8 @@ class EngineChild(Protocol):
 
 
 def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
-    """What the engine must have loaded, by name: of each project champion, previous, challenger."""
+    """What the engine must have loaded, by name: of each project champion, previous, challenger.
+    Weights that changed on disk since they were checked are not among them."""
     routes = [route for name, route in read(home).projects.items() if name in projects]
     loaded = [
         deployment
@@ -50,7 +53,21 @@ def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
         for deployment in (route.champion, route.previous, route.challenger)
         if deployment is not None
     ]
-    return {one.name: home.path(one.adapter) for one in loaded if one.adapter is not None}
+    return {
+        one.name: home.path(one.adapter)
+        for one in loaded
+        if one.adapter is not None and _sound(home, one) is None
+    }
+
+
+def _sound(home: Home, deployment: Deployment) -> str | None:
+    """None = its weights are what was trained; otherwise what is wrong with them."""
+    try:
+        check_files(home, deployment)
+    except CorruptFile as error:
+        _log.error("%s is not loaded: %s", deployment.name, error)
+        return str(error)
+    return None
 
 
 class Keeper:
@@ -74,8 +91,11 @@ class Keeper:
         await asyncio.to_thread(self.engine.start)
         missing = await asyncio.to_thread(self._missing)
         if missing:
+            routes = read(self._home).projects.values()
+            damage = [_sound(self._home, one.champion) for one in routes]
+            why = next(filter(None, damage), self.engine.last_error)
             raise EngineError(
-                f"the engine could not load {', '.join(missing)}: {self.engine.last_error}. "
+                f"the engine could not load {', '.join(missing)}: {why}. "
                 "`flywheel rollback PROJECT` puts the deployment before it back"
             )
 
