@@ -128,7 +128,7 @@ def test_an_import_that_does_not_say_how_the_answer_ended_is_graded() -> None:
 
 
 class Hostile(Environment):
-    limit_s = 0.3
+    limit_s = 1.5
 
     @metric
     def raises(self, answer: str) -> float:
@@ -208,7 +208,7 @@ def test_no_reward_can_hang_kill_or_lie_and_the_others_are_still_given() -> None
 
 
 class Hangs(Environment):
-    limit_s = 0.2
+    limit_s = 1.5
 
     @metric
     def hangs(self, answer: str) -> float:
