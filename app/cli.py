@@ -101,6 +101,7 @@ def _with_usage(error: click.ClickException) -> str:
 
 def fail(message: str, code: int) -> None:
     """Tells the error where the person or the script looks, and leaves."""
+    message = message.encode("utf-8", "backslashreplace").decode()  # a name that is no UTF-8
     if _for_script():
         echo_json({"error": message, "exit_code": code})
     click.echo(f"flywheel: {message}", err=True)

@@ -54,16 +54,18 @@ def turnable(folder: Path, settings: Settings) -> str:
     """The project's folder for a flow, which may now run: what would stop it at once is told first.
 
     Raises:
-        ProjectError: its file or its environment cannot be used.
+        ProjectError: its file, its environment or its rules cannot be used.
         MissingPart: its base model is not here.
     """
     from environments.load import load_environment
     from flows.server import start_prefect
     from flywheel.project import load_project
     from serving.server import base_model_of
+    from storage.curate import rule_specs
 
     project = load_project(folder)
     load_environment(project.environment.path, project.folder, project.environment.config)
+    rule_specs(project.curate)
     base_model_of(project, settings)
     start_prefect(settings.at())
     return str(folder)

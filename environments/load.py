@@ -49,7 +49,7 @@ def _execute(file: Path, source: str) -> ModuleType:
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}:{last.lineno}"
         message = f"environment {file} does not run: {type(error).__name__}: {error} ({where})"

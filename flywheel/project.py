@@ -16,7 +16,7 @@ from flywheel.ids import digest
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelSection(Section):
@@ -33,7 +33,7 @@ class EnvironmentSection(Section):
 class ServingSection(Section):
     engine: Literal["embedded"] = "embedded"
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = Field(8000, ge=0, le=65535)
     max_tokens: int = Field(512, ge=1)
     """Longest answer that a request may ask for."""
     context: int = Field(2048, ge=16)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from flywheel import failpoints
@@ -18,7 +18,7 @@ class Settings(BaseSettings):
     """FLYWHEEL_HOME: the store, runs, registry and routing of this installation."""
     models: Path = Path(__file__).resolve().parent.parent / ".models"
     """FLYWHEEL_MODELS: where base models lie, one folder each."""
-    threads: int = 2
+    threads: int = Field(2, ge=1)
     """FLYWHEEL_THREADS: threads of the engine and of the trainer; sampling repeats exactly only
     with the same number."""
     trainer: Literal["process", "inline"] = "process"

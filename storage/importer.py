@@ -6,6 +6,7 @@ not read again. `Trace.raw` is `DIGEST#OFFSET+LENGTH`: a slice of the chunk in t
 `raw_row`). Invariant: bad input never raises; it is quarantined with its place and reason.
 """
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,14 +103,15 @@ def import_path(
     found = list(files_under(Path(path)))
     total, done = sum(file.size for file in found), 0
     for file in found:
-        report("import", done, total, str(file.path))
+        name = _readable(file.path)
+        report("import", done, total, name)
         tally.files += 1
         if file.problem is not None:
             row = Row(1, b"", file.problem)
-            importing.chunk(str(file.path), [row])
+            importing.chunk(name, [row])
         else:
             for chunk in chunks(rows(blocks(file.path), max_line)):
-                importing.chunk(str(file.path), chunk)
+                importing.chunk(name, chunk)
         done += file.size
     report("import", total, total, "committing")
     commit(home)
@@ -136,6 +138,11 @@ def raw_row(home: Home, key: str) -> bytes:
         return data
     offset, _, length = place.partition("+")
     return data[int(offset) : int(offset) + int(length)]
+
+
+def _readable(path: Path) -> str:
+    """The path as text: bytes of a name that are no UTF-8 are written out."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class _Import:

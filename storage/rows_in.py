@@ -151,8 +151,8 @@ def _document(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
         fault = str(error)
     data = b"".join(held).strip(_BLANK)
     if size > max_line:
-        reason = _too_long(size, max_line).replace("line", "document")
-        yield Row(1, data[:KEPT_OF_LONG], reason + "; JSON lines of any number are read too")
+        reason = _too_long(size, max_line) + "; it is one document: any number of lines is read too"
+        yield Row(1, data[:KEPT_OF_LONG], reason)
         return
     if data[:1] == b"{" and _parses(data):
         yield Row(1, data)

@@ -14,7 +14,9 @@ from app.start import start
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--format", "form", default="auto", help="The files' format. [default: recognised]")
 @click.option("--project", type=click.Path(path_type=Path), default=".", show_default=True)
-@click.option("--max-line", type=int, default=64 * 2**20, help="Bytes a line may have.")
+@click.option(
+    "--max-line", type=click.IntRange(1), default=64 * 2**20, help="Bytes a line may have."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) -> None:
     """Import PATH, a file or a folder of them (plain, .gz, .zst), into the store.

@@ -72,6 +72,8 @@ def test_every_command_has_its_file_and_every_file_its_command() -> None:
         (("serve", "nowhere"), "no flywheel.toml at nowhere"),
         (("rollback", "nowhere"), "no flywheel.toml at nowhere"),
         (("import", "nowhere"), "nowhere"),
+        (("import", ".", "--max-line", "0"), "--max-line"),
+        (("turn", "no\udcff"), "no\\udcff"),
         (("init", "9"), "must start with a letter"),
     ],
 )
@@ -98,8 +100,37 @@ def test_an_unknown_key_is_told_with_the_nearest_right_one(
     assert "train.epoch" in said.object()["error"] and "'epochs'" in said.object()["error"]
 
 
-def test_a_setting_that_does_not_fit_is_named(flywheel: Flywheel) -> None:
-    said = flywheel("status", "--json", FLYWHEEL_THREADS="many")
+@pytest.mark.parametrize(
+    ("section", "line"), [("train", "learning_rate = inf"), ("serving", "port = -1")]
+)
+def test_a_value_out_of_its_range_is_named(
+    flywheel: Flywheel, tmp_path: Path, section: str, line: str
+) -> None:
+    (tmp_path / "flywheel.toml").write_text(
+        f'name = "x"\n[model]\nbase = "b"\n[environment]\npath = "e.py:E"\n[{section}]\n{line}\n'
+    )
+    said = flywheel("turn", tmp_path, "--json")
+    assert said.code == 2
+    assert f"{section}.{line.split()[0]}: Input should be" in said.object()["error"]
+
+
+def test_a_rule_that_is_none_is_told_before_the_turn_begins(
+    flywheel: Flywheel, tmp_path: Path
+) -> None:
+    (tmp_path / "environment.py").write_text(
+        "from environments.define import Environment\nclass E(Environment):\n    pass\n"
+    )
+    (tmp_path / "flywheel.toml").write_text(
+        'name = "x"\n[model]\nbase = "no-such-model"\n[environment]\npath = "environment.py:E"\n'
+        '[curate]\nrules = [{name = "lenght", max_tokens = 9}]\n'
+    )
+    said = flywheel("turn", tmp_path, "--json")
+    assert said.code == 2 and "'lenght'" in said.object()["error"]
+
+
+@pytest.mark.parametrize("threads", ["many", "0"])
+def test_a_setting_that_does_not_fit_is_named(flywheel: Flywheel, threads: str) -> None:
+    said = flywheel("status", "--json", FLYWHEEL_THREADS=threads)
     assert said.code == 2
     assert "FLYWHEEL_THREADS" in said.object()["error"]
 

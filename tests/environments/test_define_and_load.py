@@ -72,6 +72,7 @@ def test_the_digest_changes_with_source_config_and_nothing_else(tmp_path: Path) 
         ("environment.py:Echo", FILE + "\n1 / 0", {}, "ZeroDivisionError"),
         ("environment.py:Echo", "def broken(:", {}, "SyntaxError"),
         ("environment.py:Echo", "import no_such_thing", {}, "no_such_thing"),
+        ("environment.py:Echo", "raise SystemExit(0)", {}, "SystemExit"),
         ("environment.py:Echo", FILE.replace("answer, problem", "anwser"), {}, "'answer'"),
     ],
 )

@@ -271,6 +271,17 @@ def test_folders_with_all_sorts_of_files(home: Home, tmp_path: Path):
     assert "cannot be read" in reasons["loop"]
 
 
+def test_a_name_that_is_no_utf8_is_written_out_in_the_report(home: Home, tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    odd = Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.jsonl"))
+    odd.write_bytes(lines(chat(1)) + b"half{")
+    report = import_path(home, folder, project="p")
+    assert (report.traces, report.quarantined) == (1, 1)
+    assert Path(report.rejects[0].path).name == "bad\\xff.jsonl"
+    assert msgspec.json.encode(report)
+
+
 def test_nothing_readable_is_reported_as_such(home: Home, tmp_path: Path):
     report = import_path(home, tmp_path / "missing", project="p")
     assert (report.files, report.readable, report.quarantined) == (1, 0, 1)

@@ -65,6 +65,7 @@ def test_a_line_of_exactly_the_limit_is_read():
 def test_a_document_over_the_limit_is_refused():
     (refused,) = read(b"[" + b"1,\n" * LIMIT + b"1]", block=1 << 16)
     assert "over the limit" in refused.problem and "document" in refused.problem
+    assert "--max-line;" in refused.problem
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\0\0\0", b"\xef\xbb\xbf", b"[]", b"[ ]\n"])
