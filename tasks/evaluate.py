@@ -39,12 +39,10 @@ def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str
 def register_candidate(turn: Turn, candidate: dict[str, Any]) -> dict[str, Any]:
     """Registers the candidate as the challenger; its version is its deployment's number."""
     from serving.registry import Registry
-    from serving.routing import read
 
-    champion = read(home()).projects[turn.project].champion
     deployment: Deployment = Registry(home()).register_candidate(
         project=turn.project,
-        base_model=champion.base_model,
+        base_model=turn.start.base_model,
         adapter=candidate["adapter"],
         checkpoint_id=candidate["checkpoint_id"],
         run_id=turn.run_id,
@@ -59,9 +57,8 @@ def answer_heldout(
     turn: Turn, side: str, challenger: dict[str, Any] | None, number: int, problem_ids: list[str]
 ) -> dict[str, Any]:
     """One chunk of held-out problems, answered by one side, graded and committed whole."""
-    from serving.routing import read
 
-    deployment = read(home()).projects[turn.project].champion
+    deployment = turn.start
     if challenger:
         deployment = msgspec.convert(challenger, Deployment)
         engine().load_adapter(deployment.name, home().path(deployment.adapter or ""))

@@ -7,7 +7,7 @@ import msgspec
 from flywheel.errors import Refused
 from flywheel.lineage import Deployment
 from flywheel.progress import report
-from tasks.gates import Verdict, verdict
+from tasks.gates import Verdict, record, verdict
 from tasks.step import step
 from tasks.turns import Turn, engine, home, note, run_folder
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from serving.engines.client import EngineClient
 
 
-@step(minutes=15)
+@step(minutes=15, keep=False)
 def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict) -> Verdict:
     """Runs the promotion protocol; running it again after a kill goes on where it was."""
     from serving.promotion import promote
@@ -25,6 +25,12 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
     report("promoting", 0, 1)
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
     client = engine()
+    taken = taken_back(deployment)
+    if taken:
+        said = verdict("person", False, taken, deployment=None)
+        record(turn, said, deployment=deployment.name)
+        note(turn, "promotion", said)
+        return said
     try:
         promoted = promote(
             home(),
@@ -46,6 +52,26 @@ def promote_candidate(turn: Turn, candidate: dict[str, Any], evaluation: Verdict
     report("promoting", 1, 1)
     note(turn, "promotion", said)
     return said
+
+
+def taken_back(candidate: Deployment) -> str | None:
+    """Why the candidate may not come back: somebody rolled it back, and a turn over the same data
+    must not undo that. None = nobody did."""
+    from storage.queries import records
+
+    said = [
+        one
+        for one in records(home(), "decision", project=candidate.project)
+        if (one.outcome == "rolled_back" and one.replaced == candidate.name)
+        or (one.outcome in ("promoted", "rolled_back") and one.deployment == candidate.name)
+    ]
+    last = max(said, key=lambda one: one.at, default=None)
+    if last is None or last.replaced != candidate.name:
+        return None
+    return (
+        f"{candidate.name} was rolled back by {last.by} ({last.reason}), and nothing has come "
+        f"since that would change it: `flywheel rollback {candidate.project}` puts it back"
+    )
 
 
 def serving_check(

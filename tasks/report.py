@@ -8,7 +8,7 @@ from prefect import task
 
 from flywheel import durable
 from tasks.step import worth_another_try
-from tasks.turns import Turn, close_turn, project_of, run_folder
+from tasks.turns import Turn, close_turn, home, project_of, run_folder
 
 
 def turn_report(turn: Turn) -> dict[str, Any]:
@@ -47,9 +47,17 @@ def turn_report(turn: Turn) -> dict[str, Any]:
         "decision": "promoted" if promotion.get("passed") else "refused",
         "reason": (refusing or promotion).get("reason"),
         "gate": (refusing or promotion).get("gate"),
-        "deployment": promotion.get("deployment") or turn.champion,
+        "deployment": serving_now(turn),
         "steps": seconds_by_step(turn),
     }
+
+
+def serving_now(turn: Turn) -> str:
+    """The deployment that answers, by the routing file."""
+    from serving.routing import read
+
+    route = read(home()).projects.get(turn.project)
+    return route.champion.name if route else turn.champion
 
 
 def seconds_by_step(turn: Turn) -> dict[str, float]:

@@ -37,14 +37,11 @@ def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
 @step(minutes=60)
 def sample_chunk(turn: Turn, number: int, problem_ids: list[str]) -> dict[str, Any]:
     """Samples and grades one chunk; returns its counts and the sum of its rewards."""
-    from serving.routing import read
-
     project = project_of(turn)
-    champion = read(home()).projects[turn.project].champion
     rollouts = answers(
         turn,
         problem_ids,
-        champion,
+        turn.start,
         name=f"rollouts-{turn.run_id}-{number}",
         origin="rollout",
         samples=project.rollouts.samples,

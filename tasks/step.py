@@ -20,7 +20,7 @@ from flywheel import durable
 from flywheel.errors import BadRecord, CorruptFile, FlywheelError, Full, Refused, UsageError
 from flywheel.ids import digest
 from flywheel.progress import report
-from tasks.turns import Turn, home, run_folder
+from tasks.turns import Turn, home, home_id, run_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,10 +72,10 @@ def timed(function: F) -> F:
 
 
 def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """`<run id>-<step>-<digest of the home and the other inputs>`."""
+    """`<run id>-<step>-<digest of the home's id and the other inputs>`."""
     turn, *others = parameters.values()
     name = context.task.name.replace(" ", "-")
-    return f"{turn.run_id}-{name}-{digest(str(home().root), others)[:12]}"
+    return f"{turn.run_id}-{name}-{digest(home_id(), others)[:12]}"
 
 
 def worth_another_try(this: Task[..., Any], _: TaskRun, state: State[Any]) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from flywheel import children, durable
 from flywheel.errors import FlywheelError, MissingPart
 from flywheel.failpoints import failpoint
-from flywheel.lineage import Checkpoint, Deployment, Run
+from flywheel.lineage import Checkpoint, Run
 from tasks.gates import Verdict
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
@@ -38,6 +38,7 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
         result = msgspec.json.decode((job.parent / "result.json").read_bytes())
         found = {
             **result,
+            "adapter": home().relative(job.parent / "adapter"),
             "seconds": round(time.monotonic() - started, 1),
             "algorithm": project_of(turn).train.algorithm,
             "mlflow_run_id": tracked.run_id,
@@ -51,12 +52,11 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
 
 def write_job(turn: Turn, dataset: Verdict) -> Path:
     """The trainer's job file, in the run's folder."""
-    from serving.routing import read
     from storage.queries import records
     from trainer.job import Job
 
     project = project_of(turn)
-    champion = read(home()).projects[turn.project].champion
+    champion = turn.start
     made = next(one for one in records(home(), "dataset") if one.id == dataset["dataset"])
     job = Job(
         run_id=turn.run_id,
@@ -97,12 +97,11 @@ def turn_name(job: Path) -> str:
 
 def keep(turn: Turn, dataset: Verdict, found: dict[str, Any]) -> None:
     """Run and checkpoint go into the store: lineage from here on."""
-    from serving.routing import read
     from storage.committer import commit
     from storage.inbox import Inbox
 
     project = project_of(turn)
-    champion: Deployment = read(home()).projects[turn.project].champion
+    champion = turn.start
     run = Run(
         id=turn.run_id,
         project=turn.project,
@@ -119,7 +118,7 @@ def keep(turn: Turn, dataset: Verdict, found: dict[str, Any]) -> None:
         id=found["checkpoint_id"],
         run_id=turn.run_id,
         kind="adapter",
-        path=home().relative(Path(found["adapter"])),
+        path=found["adapter"],
         steps=found["steps"],
         parent=champion.checkpoint_id,
     )

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from flywheel import durable
 from flywheel.errors import Busy, EngineError
 from flywheel.home import Home
-from flywheel.ids import digest
+from flywheel.ids import digest, new_ulid
 from flywheel.lineage import Deployment
 from flywheel.project import Project, base_folder, load_project
 from flywheel.records import Record
@@ -33,14 +33,18 @@ class Turn(Record, frozen=True, kw_only=True):
     project: str
     folder: str
     """The project's folder."""
-    champion: str
-    """The deployment that this turn starts from."""
+    start: Deployment
+    """The champion that this turn starts from, whatever is promoted or rolled back meanwhile."""
     configuration: str
     """Digest of the project's file and its environment."""
     sequence: int
     """The store's ledger sequence when it started: later data waits for the next turn."""
     snapshot: str
     """Digest of the production traces and feedback up to then."""
+
+    @property
+    def champion(self) -> str:
+        return self.start.name
 
 
 def settings() -> Settings:
@@ -49,6 +53,15 @@ def settings() -> Settings:
 
 def home() -> Home:
     return load().at()
+
+
+def home_id() -> str:
+    """What tells this home from any other, and goes with it where it is moved to."""
+    path = home().root / "home.id"
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text()
+    durable.write(path, new_ulid().encode())
+    return path.read_text()
 
 
 def project_of(turn: Turn) -> Project:
@@ -123,7 +136,7 @@ def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn
         ),
         project=project.name,
         folder=str(project.folder),
-        champion=champion.name,
+        start=champion,
         configuration=configuration,
         sequence=seen.sequence,
         snapshot=seen.digest,

@@ -326,6 +326,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
 ) -> None:
     from prefect import flow
 
+    from serving.routing import base_deployment
     from tasks.step import step
     from tasks.turns import Turn
 
@@ -340,7 +341,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
         run_id="r",
         project="sorting",
         folder=str(project),
-        champion="sorting-v0",
+        start=base_deployment("sorting", "base"),
         configuration="c",
         sequence=0,
         snapshot="s",

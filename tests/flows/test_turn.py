@@ -90,6 +90,36 @@ def test_requests_and_feedback_become_a_better_model_that_serves(
     assert found["rollouts"] >= 4 * 64
 
 
+def test_what_a_person_took_back_stays_back_and_a_moved_home_goes_on(
+    prefect_server: str,
+    home: Home,
+    project_folder: Path,
+    traffic: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.turn import turn
+    from serving.promotion import rollback
+    from serving.registry import Registry
+    from serving.routing import read
+
+    deliver(home, traffic, 160)
+    first = turn(str(project_folder))
+    assert first["deployment"] == "sorting-v1", first["reason"]
+    rollback(home, "sorting", engine=None, registry=Registry(home), by="ada", reason="too short")
+
+    moved = home.root.rename(home.root.with_name("moved"))
+    monkeypatch.setenv("FLYWHEEL_HOME", str(moved))
+    again = turn(str(project_folder))
+    assert (again["decision"], again["gate"]) == ("refused", "person")
+    assert "ada" in again["reason"] and "too short" in again["reason"]
+    assert (
+        again["deployment"] == read(Home(moved)).projects["sorting"].champion.name == "sorting-v0"
+    )
+    assert again["steps"]["train_candidate"] == first["steps"]["train_candidate"], (
+        "kept, not redone"
+    )
+
+
 def test_a_turn_on_shuffled_rewards_is_refused(
     prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
 ) -> None:
