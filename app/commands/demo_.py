@@ -46,7 +46,7 @@ def show(found: dict[str, Any], home: str) -> None:
         table.add_row(f"turn {number + 1}", *told, *after, turn["decision"])
     console.print(table)
     for number, turn in enumerate(found["turns"]):
-        console.print(f"turn {number + 1}: {turn['decision']}: {turn['reason']}")
+        console.print(f"turn {number + 1}: {turn['decision']}: {turn['reason']}", soft_wrap=True)
         times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in turn["steps"].items())
         console.print(f"  {turn['seconds']:.0f} s: {times}", style="dim")
     serving = found["turns"][-1]["deployment"]
@@ -55,7 +55,8 @@ def show(found: dict[str, Any], home: str) -> None:
         f"  flywheel status\n"
         f"  flywheel lineage {serving}\n"
         f"  flywheel serve examples/support\n"
-        f"  mlflow ui --backend-store-uri sqlite:///{home}/mlflow/mlflow.db"
+        f"  mlflow ui --backend-store-uri sqlite:///{home}/mlflow/mlflow.db",
+        soft_wrap=True,
     )
 
 
