@@ -50,7 +50,7 @@ def show(found: dict[str, Any], home: str) -> None:
         times = ", ".join(
             f"{name.replace('_', ' ')} {s:.0f} s" for name, s in turn["steps"].items()
         )
-        console.print(f"  {turn['seconds']:.0f} s: {times}", style="dim")
+        console.print(f"  {turn['seconds']:.0f} s: {', '.join(steps)}", style="dim")
     serving = found["turns"][-1]["deployment"]
     console.print(
         f"\nLook around, with FLYWHEEL_HOME={home}:\n"
