@@ -47,9 +47,7 @@ def show(found: dict[str, Any], home: str) -> None:
     console.print(table)
     for number, turn in enumerate(found["turns"]):
         console.print(f"turn {number + 1}: {turn['decision']}: {turn['reason']}", soft_wrap=True)
-        times = ", ".join(
-            f"{name.replace('_', ' ')} {s:.0f} s" for name, s in turn["steps"].items()
-        )
+        steps = [f"{name.replace('_', ' ')} {s:.0f} s" for name, s in turn["steps"].items()]
         console.print(f"  {turn['seconds']:.0f} s: {', '.join(steps)}", style="dim")
     serving = found["turns"][-1]["deployment"]
     console.print(
