@@ -198,7 +198,7 @@ def test_no_reward_can_hang_kill_or_lie_and_the_others_are_still_given() -> None
     for name, why in {
         "raises": "lost key", "nan": "finite", "string": "not a number", "nothing": "NoneType",
         "abstains": "not reachable", "mutates": "changed", "leaves": "SystemExit",
-        "recurses": "RecursionError", "dies": "ended its process", "sleeps": "longer than 0.3 s",
+        "recurses": "RecursionError", "dies": "ended its process", "sleeps": "longer than 1.5 s",
         "spins": "longer than", "backtracks": "longer than", "hoards": "MemoryError",
     }.items():  # fmt: skip
         assert why in reason(grades, name)
