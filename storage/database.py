@@ -41,8 +41,7 @@ def writing(home: Home, *, wait_s: float) -> Iterator["DuckDBPyConnection"]:
             schema.migrate(database)
             yield database
         except duckdb.Error as error:
-            if "No space left" in str(error):
-                raise Full(f"no space left for {home.database}: free some and run again") from error
+            _tell(home, error)
             raise
         finally:
             database.close()
@@ -58,6 +57,8 @@ def reading(home: Home, *, wait_s: float = 120.0) -> Iterator["DuckDBPyConnectio
     if not home.database.exists():
         yield None
         return
+    import duckdb
+
     busy = f"{home.database} is being written to: wait for the commit and run again"
     with held(_door(home), wait_s=wait_s, busy=busy, shared=True):
         database = _opened(home, read_only=True, wait_s=wait_s)
@@ -69,6 +70,9 @@ def reading(home: Home, *, wait_s: float = 120.0) -> Iterator["DuckDBPyConnectio
                 f"{home.database} is of version {reached}: run `flywheel ingest` to bring it up"
             )
         yield database if reached else None
+    except duckdb.Error as error:
+        _tell(home, error)
+        raise
     finally:
         database.close()
 
@@ -89,7 +93,7 @@ def _opened(home: Home, *, read_only: bool, wait_s: float) -> "DuckDBPyConnectio
     while True:
         try:
             return duckdb.connect(home.database, read_only=read_only, config=config)
-        except (duckdb.IOException, duckdb.ConnectionException) as error:
+        except duckdb.Error as error:
             if not _in_use(error):
                 raise CorruptFile(f"{home.database} cannot be opened: {error}") from error
             if time.monotonic() >= until:
@@ -98,6 +102,17 @@ def _opened(home: Home, *, read_only: bool, wait_s: float) -> "DuckDBPyConnectio
                     f"again ({error})"
                 ) from error
         time.sleep(_POLL_S)
+
+
+def _tell(home: Home, error: Exception) -> None:
+    """Raises DuckDB's error as what it is to people; returns where it is a mistake of ours."""
+    said = str(error)
+    if "No space left" in said:
+        raise Full(f"no space left for {home.database}: free some and run again") from error
+    if "Corrupt" in said or type(error).__name__ in ("InternalException", "FatalException"):
+        raise CorruptFile(
+            f"{home.database} is damaged ({said}): put a copy back, or move it away and import again"
+        ) from error
 
 
 def _in_use(error: Exception) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from app.cli import echo_json
 from app.start import start
+from flywheel.errors import UsageError
 
 
 @click.command("import")
@@ -40,6 +41,8 @@ def project_name(path: Path) -> str:
     """The project's name; a folder without a flywheel.toml is taken by its own name."""
     from flywheel.project import load_project
 
+    if not path.exists():
+        raise UsageError(f"no project at {path}: name its folder, or any folder to file under")
     file = path / "flywheel.toml" if path.is_dir() else path
     return load_project(file).name if file.is_file() else (path.resolve().name or "default")
 

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flywheel.errors import FlywheelError
+from flywheel.errors import CorruptFile, FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Run
 from flywheel.records import Feedback, Grade, Problem, Span, Trace, say
@@ -29,6 +29,16 @@ def names(home: Home, **conditions: Any) -> list[str]:
 
 def said(target: str, value: Any = True, **fields: Any) -> Feedback:
     return Feedback(project="shop", target=target, value=value, **fields)
+
+
+def test_a_damaged_store_is_told_as_what_it_is(home: Home) -> None:
+    stored(home, *(spoken(f"t{number}", question=f"question {number}") for number in range(50)))
+    data = bytearray(home.database.read_bytes())
+    for place in range(0x3000, len(data)):
+        data[place] ^= 0x5A
+    home.database.write_bytes(data)
+    with pytest.raises(CorruptFile, match=r"flywheel\.duckdb"):
+        all_of(home)
 
 
 def test_a_store_that_does_not_exist_yet_reads_as_empty_and_is_not_made(home: Home) -> None:
