@@ -19,7 +19,7 @@ from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="turn", persist_result=False)
+@flow(name="turn", flow_run_name="turn of {project}", persist_result=False)
 def turn(project: str) -> Any:
     """Turns the wheel once for the project in the folder `project`.
 

@@ -111,7 +111,7 @@ def _tell(home: Home, error: Exception) -> None:
         raise Full(f"no space left for {home.database}: free some and run again") from error
     if "Corrupt" in said or type(error).__name__ in ("InternalException", "FatalException"):
         raise CorruptFile(
-            f"{home.database} is damaged ({said}): put a copy back, or move it away and import again"
+            f"{home.database} is damaged ({said}): put a copy back, or move it away"
         ) from error
 
 

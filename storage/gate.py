@@ -193,7 +193,10 @@ def _shown(value: Any) -> str:
 
 def _failure(check: Check, rows: int, min_rows: int) -> str:
     if check.column == "rows":
-        return f"nothing to learn from: {rows} rows, at least {min_rows} wanted"
+        return (
+            f"nothing to learn from: {rows} rows, at least {min_rows} wanted: more conversations "
+            "with feedback that says what was right would bring some"
+        )
     missed = f"{check.unexpected} of {check.looked_at} rows miss it"
     examples = f" ({'; '.join(check.examples)})" if check.examples else ""
     return f"{check.column}: wanted {check.wanted}, {missed}{examples}"

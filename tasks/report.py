@@ -48,6 +48,8 @@ def turn_report(turn: Turn) -> dict[str, Any]:
         "reason": (refusing or promotion).get("reason"),
         "gate": (refusing or promotion).get("gate"),
         "deployment": serving_now(turn),
+        "repeated": turn.repeated,
+        "page": str(run_folder(turn) / "turn.md"),
         "steps": seconds_by_step(turn),
     }
 

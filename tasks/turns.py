@@ -42,6 +42,9 @@ class Turn(Record, frozen=True, kw_only=True):
     snapshot: str
     """Digest of the production traces and feedback up to then."""
 
+    repeated: bool = False
+    """The same turn has ended before: nothing has come or changed since."""
+
     @property
     def champion(self) -> str:
         return self.start.name
@@ -121,6 +124,8 @@ def open_turn(folder: str, ingested: dict[str, Any]) -> Turn:
         if promoted_here or under_way.champion == champion.name:
             return under_way
     turn = new_turn(project, champion, configuration)
+    if (run_folder(turn) / "turn.md").exists():
+        turn = msgspec.structs.replace(turn, repeated=True)
     note(turn, "ingest", ingested)
     durable.write(home().turns / f"{project.name}.json", msgspec.json.encode(turn))
     return turn

@@ -114,7 +114,7 @@ def test_cheap_documented_commands_run(tmp_path: Path) -> None:
     assert code == 0 and "rows.jsonl:2" in errors
 
     code, out, _ = cli(home, "status", "--json")
-    assert code == 0 and json.loads(out)["waiting_segments"] == 0
+    assert code == 0 and json.loads(out)["waiting"]["segments"] == 0
     code, out, errors = cli(home, "lineage", "nothing-v7", "--json")
     assert code == 2 and json.loads(out)["exit_code"] == 2 and "flywheel status" in errors
     code, _, errors = cli(home, "rollback", str(inbox))

@@ -8,18 +8,21 @@ import msgspec
 
 from app.cli import echo_json
 from app.start import start
-from flywheel.errors import UsageError
 
 
 @click.command("import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--format", "form", default="auto", help="The files' format. [default: recognised]")
-@click.option("--project", type=click.Path(path_type=Path), default=".", show_default=True)
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    help='Folder of the project that the traces are of. [default: the one here, else "default"]',
+)
 @click.option(
     "--max-line", type=click.IntRange(1), default=64 * 2**20, help="Bytes a line may have."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) -> None:
+def command(path: Path, form: str, project: Path | None, max_line: int, as_json: bool) -> None:
     """Import PATH, a file or a folder of them (plain, .gz, .zst), into the store.
 
     Rows that cannot be understood are quarantined and named; exit code 1 if none could.
@@ -29,7 +32,7 @@ def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) 
 
     name = project_name(project)
     report = import_path(settings.at(), path, project=name, format=form, max_line=max_line)
-    found = msgspec.to_builtins(report)
+    found = {"project": name, **msgspec.to_builtins(report)}
     if as_json:
         echo_json(found)
     else:
@@ -37,14 +40,17 @@ def command(path: Path, form: str, project: Path, max_line: int, as_json: bool) 
     sys.exit(0 if report.readable else 1)
 
 
-def project_name(path: Path) -> str:
-    """The project's name; a folder without a flywheel.toml is taken by its own name."""
+def project_name(path: Path | None) -> str:
+    """The name in the project's file; "default" where none is named and none is here.
+
+    Raises:
+        UsageError: a project was named, and there is none.
+    """
     from flywheel.project import load_project
 
-    if not path.exists():
-        raise UsageError(f"no project at {path}: name its folder, or any folder to file under")
-    file = path / "flywheel.toml" if path.is_dir() else path
-    return load_project(file).name if file.is_file() else (path.resolve().name or "default")
+    if path is None and not Path("flywheel.toml").is_file():
+        return "default"
+    return load_project(path or Path()).name
 
 
 def show(found: dict[str, object]) -> None:

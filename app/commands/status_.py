@@ -19,11 +19,20 @@ def command(as_json: bool) -> None:
     server = found["server"]
     click.echo(f"home      {found['home']}")
     click.echo(f"server    {server['url'] if server else 'none runs: flywheel serve PROJECT'}")
-    click.echo(f"waiting   {found['waiting_segments']} segments: flywheel ingest")
+    waits = found["waiting"]
+    if waits["segments"] or waits["journal_bytes"]:
+        kib = waits["journal_bytes"] / 1024
+        click.echo(
+            f"waiting   {waits['segments']} segments, {kib:.1f} KiB of journal: the next turn "
+            "takes them in, or flywheel ingest now"
+        )
+    else:
+        click.echo("waiting   nothing")
     if not found["projects"]:
         click.echo("projects  none yet: flywheel demo, or flywheel init FOLDER")
     for name, one in found["projects"].items():
-        click.echo(f"\n{name}: {one['champion']} serves, {one['previous'] or 'nothing'} before it")
+        serves = f"{one['champion']} serves, {one['previous'] or 'nothing'} before it"
+        click.echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
         click.echo(f"  turn under way   {one['turn'] or 'none'}")
         for key, count in one["counts"].items():
             click.echo(f"  {key:<16} {count}")
@@ -40,18 +49,19 @@ def status(home: Any) -> dict[str, Any]:
 
     from serving.routing import read
     from serving.server import running
-    from storage.inbox import Inbox
+    from storage.overview import known_projects, waiting
     from storage.queries import counts, records
     from tasks.turns import turn_under_way
 
     server, routing = running(home), read(home)
     projects: dict[str, Any] = {}
-    for name, route in routing.projects.items():
+    for name in sorted({*routing.projects, *known_projects(home)}):
+        route = routing.projects.get(name)
         turn = turn_under_way(home, name)
         decisions = sorted(records(home, "decision", project=name), key=lambda one: one.at)
         projects[name] = {
-            "champion": route.champion.name,
-            "previous": route.previous.name if route.previous else None,
+            "champion": route.champion.name if route else None,
+            "previous": route.previous.name if route and route.previous else None,
             "turn": turn.run_id if turn else None,
             "counts": counts(home, name),
             "last_decision": msgspec.to_builtins(decisions[-1]) if decisions else None,
@@ -59,6 +69,6 @@ def status(home: Any) -> dict[str, Any]:
     return {
         "home": str(home.root),
         "server": msgspec.to_builtins(server) if server else None,
-        "waiting_segments": len(Inbox(home).pending()),
+        "waiting": waiting(home),
         "projects": projects,
     }

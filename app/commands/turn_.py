@@ -25,6 +25,9 @@ def command(project: Path, as_json: bool) -> None:
     if as_json:
         echo_json(report)
     else:
-        click.echo(f"{report['project']}: {report['decision']}: {report['reason']}")
-        click.echo(f"serving: {report['deployment']}")
+        by = f" by the {report['gate']} gate" if report["decision"] == "refused" else ""
+        if report["repeated"]:
+            click.echo("nothing has come or changed since the last turn; its verdict stands:")
+        click.echo(f"{report['project']}: {report['decision']}{by}: {report['reason']}")
+        click.echo(f"serving: {report['deployment']}; the whole turn: {report['page']}")
     sys.exit(0 if report["decision"] == "promoted" else 3)

@@ -73,7 +73,7 @@ def test_every_command_has_its_file_and_every_file_its_command() -> None:
         (("rollback", "nowhere"), "no flywheel.toml at nowhere"),
         (("import", "nowhere"), "nowhere"),
         (("import", ".", "--max-line", "0"), "--max-line"),
-        (("import", ".", "--project", "nowhere"), "no project at nowhere"),
+        (("import", ".", "--project", "nowhere"), "no flywheel.toml at nowhere"),
         (("turn", "no\udcff"), "no\\udcff"),
         (("init", "9"), "must start with a letter"),
     ],

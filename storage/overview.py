@@ -1,0 +1,26 @@
+"""What a home holds and what still waits, for people who look. Read-only, one short open each."""
+
+from flywheel.home import Home
+from storage import inbox, journal
+from storage.database import reading
+
+
+def waiting(home: Home) -> dict[str, int]:
+    """What no commit has taken in yet: segments, and bytes of the gateway's journals."""
+    sizes = {journal.name_of(path): path.stat().st_size for path in journal.files(home)}
+    with reading(home) as database:
+        rows = [] if database is None else database.execute(
+            "SELECT name, max(consumed) FROM segments WHERE name LIKE 'journal:%' GROUP BY name"
+        ).fetchall()  # fmt: skip
+    taken = {name: int(consumed or 0) for name, consumed in rows}
+    left = sum(max(0, size - taken.get(name, 0)) for name, size in sizes.items())
+    return {"segments": len(inbox.Inbox(home).pending()), "journal_bytes": left}
+
+
+def known_projects(home: Home) -> list[str]:
+    """All projects that have traces, served here or not."""
+    with reading(home) as database:
+        if database is None:
+            return []
+        rows = database.execute("SELECT DISTINCT project FROM traces ORDER BY project").fetchall()
+    return [name for (name,) in rows]
