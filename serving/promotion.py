@@ -18,6 +18,7 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
+from flywheel.progress import report
 from serving import routing
 from serving.intents import Intent, aliases_of, begin, conclude, forget, read_intent
 from serving.reconcile import AdapterHost, alone, finish, reconcile, settle, unload
@@ -159,6 +160,7 @@ def rollback(
         except EngineError as error:
             _log.warning("rolling %s back without its engine: %s", project, error)
         new = _replace(home, route.previous, route)
+        report("answering from now on", 0, None, route.previous.name)
         finish(home, intent, new, registry)
         return route.previous
 

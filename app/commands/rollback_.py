@@ -18,7 +18,7 @@ from flywheel.errors import Busy
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(project: Path, reason: str, as_json: bool) -> None:
     """Put PROJECT's previous deployment back, at once."""
-    settings = start()
+    settings = start(progress=True)
     from flywheel.project import load_project
     from serving.engines.client import EngineClient
     from serving.promotion import rollback
