@@ -134,6 +134,7 @@ def test_every_request_answered_before_a_kill_9_is_in_the_store_once(server: Ser
         server.processes[0].kill()
         for one in running_clients:
             one.result()
+    server.processes[0].wait()
     assert 80 <= len(answered) < 200
     assert running(server.home) is None
     kept = [span.id for trace in committed(server.home) for span in trace.spans]

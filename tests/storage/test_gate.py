@@ -36,9 +36,11 @@ def test_good_rows_pass_and_leave_a_report(tmp_path: Path) -> None:
 def test_too_few_rows_are_nothing_to_learn_from(tmp_path: Path) -> None:
     result = data_gate([a_row(k) for k in range(5)], tmp_path, min_rows=8, max_tokens=64)
     assert not result.passed
-    assert result.failures == ("nothing to learn from: 5 rows, at least 8 wanted",)
+    (told,) = result.failures
+    assert told.startswith("nothing to learn from: 5 rows, at least 8 wanted")
     result = data_gate([], tmp_path, min_rows=8, max_tokens=64)
-    assert result.failures == ("nothing to learn from: 0 rows, at least 8 wanted",)
+    (told,) = result.failures
+    assert told.startswith("nothing to learn from: 0 rows, at least 8 wanted")
 
 
 @pytest.mark.parametrize(
