@@ -59,6 +59,7 @@ def turnable(folder: Path, settings: Settings) -> str:
     """
     from environments.load import load_environment
     from flows.server import start_prefect
+    from flywheel.known import remember
     from flywheel.project import load_project
     from serving.server import base_model_of
     from storage.curate import rule_specs
@@ -67,5 +68,6 @@ def turnable(folder: Path, settings: Settings) -> str:
     load_environment(project.environment.path, project.folder, project.environment.config)
     rule_specs(project.curate)
     base_model_of(project, settings)
+    remember(settings.at(), project)
     start_prefect(settings.at())
     return str(folder)

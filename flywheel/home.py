@@ -66,6 +66,26 @@ class Home:
         return self.root / "turns"
 
     @property
+    def projects(self) -> Path:
+        """Where each project's folder was last, one file a project: see `flywheel.known`."""
+        return self.root / "projects"
+
+    @property
+    def once(self) -> Path:
+        """One-time tokens that were spent: see `flywheel.once`."""
+        return self.root / "once"
+
+    @property
+    def leases(self) -> Path:
+        """Who reviews what right now."""
+        return self.root / "leases"
+
+    @property
+    def actions(self) -> Path:
+        """What people started from the dashboard, one folder each."""
+        return self.root / "actions"
+
+    @property
     def locks(self) -> Path:
         return self.root / "locks"
 

@@ -92,7 +92,10 @@ class Evaluation(Record, frozen=True, kw_only=True):
     """The grader's digest."""
 
 
-Outcome = Literal["passed", "promoted", "refused", "rolled_back", "reconciled", "abandoned"]
+Outcome = Literal[
+    "passed", "promoted", "refused", "waiting", "canary", "rolled_back", "reconciled", "abandoned"
+]
+"""waiting: a person must say yes. canary: it answers a share of the requests."""
 
 
 class Decision(Record, frozen=True, kw_only=True):

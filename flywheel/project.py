@@ -8,8 +8,9 @@ import difflib
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from flywheel.errors import ProjectError
 from flywheel.ids import digest
@@ -31,7 +32,16 @@ class EnvironmentSection(Section):
 
 
 class ServingSection(Section):
-    engine: Literal["embedded"] = "embedded"
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """What runs the model: our own small torch engine, or vLLM (`make install-vllm`)."""
+    engine_url: str | None = Field(None, pattern=r"^https?://")
+    """A vLLM that somebody else runs, without /v1; None = we start and keep one."""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """Of vLLM."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of vLLM's weights; it sets the logprob check's tolerance."""
+    max_rank: int = Field(16, ge=1)
+    """Largest adapter rank that vLLM makes room for."""
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     max_tokens: int = Field(512, ge=1)
@@ -123,11 +133,46 @@ class GateSection(Section):
     max_latency_ratio: float | None = Field(2.0, gt=0)
     """Refuse when the candidate's mean latency is more than this times the champion's."""
     slice_min_problems: int = Field(5, ge=2)
+    promotion: Literal["automatic", "asked"] = "automatic"
+    """asked: a candidate that passed waits until a person promotes it."""
+
+
+Every = int | str
+"""A cron line in the project's time zone, seconds between two starts, or "off"."""
+
+
+class ScheduleSection(Section):
+    """When its flows run, once `flywheel deploy` was called and `flywheel prefect` runs."""
+
+    ingest: Every = "0 * * * *"
+    grade: Every = "10 * * * *"
+    curate: Every = "30 2 * * *"
+    turn: Every = "0 4 * * 1"
+    registry: Every = 60
+    """How often it looks for what people asked for in MLflow."""
+    enough_graded: int | None = Field(500, ge=1)
+    """Traces graded since the last turn that start one; None = never."""
+    drift: float | None = Field(0.15, gt=0)
+    """How far the champion's mean reward on recorded traffic may fall below what it was at the
+    beginning before a turn starts; None = never."""
+    drift_traces: int = Field(200, ge=10)
+    """Graded traces that each of the two means is taken over."""
+
+    @field_validator("ingest", "grade", "curate", "turn", "registry")
+    @classmethod
+    def _known_every(cls, value: Every) -> Every:
+        if isinstance(value, int):
+            if value < 1:
+                raise ValueError("seconds between two starts must be at least 1")
+        elif value != "off" and len(value.split()) != 5:
+            raise ValueError('not a cron line of five fields, a number of seconds, or "off"')
+        return value
 
 
 class Project(Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
     timezone: str = "UTC"
+    """Of the schedule, as the tz database names it."""
     model: ModelSection
     environment: EnvironmentSection
     serving: ServingSection = ServingSection()
@@ -136,12 +181,22 @@ class Project(Section):
     curate: CurateSection = CurateSection()
     train: TrainSection = TrainSection()
     gate: GateSection = GateSection()
+    schedule: ScheduleSection = ScheduleSection()
     folder: Path = Field(Path(), exclude=True)
     """Where the flywheel.toml lies."""
 
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"no time zone {value!r}; for example Europe/Berlin") from error
+        return value
+
     def digest(self) -> str:
         """Of all that decides what a turn does; not of the folder or the serving port."""
-        return digest(self.model_dump(mode="json", exclude={"serving", "timezone"}))
+        return digest(self.model_dump(mode="json", exclude={"serving", "timezone", "schedule"}))
 
 
 def load_project(path: Path) -> Project:

@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = None
     """FLYWHEEL_API_KEYS_FILE: the same, one a line; `sha256:HEX` stands for a key that is not
     written out."""
+    vllm: Path = Path(__file__).resolve().parent.parent / ".venv-vllm"
+    """FLYWHEEL_VLLM: the environment that `make install-vllm` made."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 

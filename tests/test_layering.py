@@ -19,7 +19,10 @@ MAY = {
 }
 ROOMS = {
     "prefect": ("tasks/", "flows/"),
-    "mlflow": ("serving/registry.py", "tasks/tracking.py"),
+    "mlflow": ("serving/registry", "tasks/tracking"),
+    "streamlit": ("app/views/", "app/dashboard.py"),
+    "altair": ("app/views/",),
+    "matplotlib": ("tasks/tracking",),
     "torch": ("trainer/", "serving/engines/embedded"),
     "transformers": ("trainer/",),
     "peft": ("trainer/",),

@@ -16,6 +16,7 @@ from app.start import start
 def command(project: Path, port: int | None, host: str | None, as_json: bool) -> None:
     """Serve PROJECT: OpenAI-compatible, every request captured, until Ctrl-C."""
     settings = start(progress=True)
+    from flywheel.known import remember
     from flywheel.project import load_project
     from serving.presence import ServerRecord
     from serving.server import serve
@@ -26,4 +27,6 @@ def command(project: Path, port: int | None, host: str | None, as_json: bool) ->
         else:
             click.echo(f"{' '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
 
-    serve(settings.at(), load_project(project), settings, port=port, host=host, ready=ready)
+    served = load_project(project)
+    remember(settings.at(), served)
+    serve(settings.at(), served, settings, port=port, host=host, ready=ready)
