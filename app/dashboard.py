@@ -44,11 +44,14 @@ def page() -> None:
     home = load().at()
     _only_where_allowed()
     there = [one for one in VIEWS if importlib.util.find_spec(f"app.views.{one.module}")]
-    chosen = st.navigation([
-        st.Page(_opens(one), title=one.title, icon=one.icon, url_path=one.module,
-                default=number == 0)
+    pages = {
+        one.module: st.Page(
+            _opens(one), title=one.title, icon=one.icon, url_path=one.module, default=number == 0
+        )
         for number, one in enumerate(there)
-    ])  # fmt: skip
+    }
+    frame.know(pages)
+    chosen = st.navigation(list(pages.values()))
     with st.sidebar:
         person, local = _signed_in(home)
         project = _project(home)

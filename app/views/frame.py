@@ -8,13 +8,26 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from app.people import Person, Role, allowed
 from flywheel.home import Home
 
-__all__ = ["Person", "Role", "Shown", "allowed", "empty", "plain", "show", "shown", "when"]
+__all__ = [
+    "Person",
+    "Role",
+    "Shown",
+    "allowed",
+    "empty",
+    "know",
+    "link",
+    "plain",
+    "show",
+    "shown",
+    "when",
+]
 
-_KEY = "flywheel_shown"
+_KEY, _PAGES = "flywheel_shown", "flywheel_pages"
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -42,6 +55,26 @@ def shown() -> Shown:
 
     found: Shown = st.session_state[_KEY]
     return found
+
+
+def know(pages: dict[str, Any]) -> None:
+    """The pages that `link` may lead to, by their view's module."""
+    import streamlit as st
+
+    st.session_state[_PAGES] = pages
+
+
+def link(view: str, label: str, **query: str) -> None:
+    """A link to another page of the dashboard, for the same project; plain text where that page
+    is not there. `label` is Markdown of ours."""
+    import streamlit as st
+
+    page = st.session_state.get(_PAGES, {}).get(view)
+    if page is None:
+        st.caption(label)
+        return
+    asked = {"project": shown().project, **query}
+    st.page_link(page, label=label, query_params={k: v for k, v in asked.items() if v})
 
 
 def empty(what_to_do: str) -> None:
