@@ -108,12 +108,13 @@ def serving(folder: str) -> Iterator[None]:
         yield
 
 
-def open_turn(folder: str, ingested: dict[str, Any]) -> Turn:
+def open_turn(folder: str, ingested: dict[str, Any], *, fresh: bool = False) -> Turn:
     """The turn under way, or a new one over everything committed by now.
 
     Args:
         folder: the project's.
         ingested: the committer's counts, kept with a new turn.
+        fresh: a turn under way that has trained nothing yet gives way to one over what came since.
     """
     project = load_project(Path(folder))
     champion = champion_of(project)
@@ -121,7 +122,8 @@ def open_turn(folder: str, ingested: dict[str, Any]) -> Turn:
     under_way = turn_under_way(home(), project.name)
     if under_way and under_way.configuration == configuration:
         promoted_here = champion.run_id == under_way.run_id
-        if promoted_here or under_way.champion == champion.name:
+        given_up = fresh and not (run_folder(under_way) / "training.json").exists()
+        if not given_up and (promoted_here or under_way.champion == champion.name):
             return under_way
     turn = new_turn(project, champion, configuration)
     if (run_folder(turn) / "turn.md").exists():
@@ -129,6 +131,14 @@ def open_turn(folder: str, ingested: dict[str, Any]) -> Turn:
     note(turn, "ingest", ingested)
     durable.write(home().turns / f"{project.name}.json", msgspec.json.encode(turn))
     return turn
+
+
+def turn_to_come(folder: str) -> Turn:
+    """The turn that would be opened now, for steps that must not open one: a turn that opens works
+    from its own snapshot, and what is done every hour must not fix it."""
+    project = load_project(Path(folder))
+    configuration = digest(project.digest(), environment_of(project).digest)
+    return new_turn(project, champion_of(project), configuration)
 
 
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:

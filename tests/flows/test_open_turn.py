@@ -1,0 +1,51 @@
+"""Which data a turn works from: its own snapshot, whatever comes while it is under way."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flywheel.home import Home
+from storage.committer import commit
+from storage.inbox import Inbox
+from tasks.turns import close_turn, open_turn, run_folder, turn_to_come, turn_under_way
+
+
+@pytest.fixture
+def arrive(home: Home, traffic: ModuleType):  # type: ignore[no-untyped-def]
+    def more(seed: int) -> None:
+        Inbox(home).append(traffic.recorded("sorting", traffic.asks(3, seed=seed), "sorting-v0"))
+        commit(home)
+
+    return more
+
+
+def test_a_turn_under_way_keeps_its_data(home: Home, project_folder: Path, arrive) -> None:  # type: ignore[no-untyped-def]
+    arrive(1)
+    first = open_turn(str(project_folder), {})
+    arrive(2)
+    assert open_turn(str(project_folder), {}) == first
+    close_turn(first)
+    assert open_turn(str(project_folder), {}).run_id != first.run_id
+
+
+def test_a_fresh_turn_takes_what_came_until_there_is_something_trained(
+    home: Home, project_folder: Path, arrive
+) -> None:  # type: ignore[no-untyped-def]
+    arrive(1)
+    first = open_turn(str(project_folder), {})
+    assert open_turn(str(project_folder), {}, fresh=True) == first, "nothing came"
+    arrive(2)
+    second = open_turn(str(project_folder), {}, fresh=True)
+    assert second.run_id != first.run_id and second.sequence > first.sequence
+    (run_folder(second) / "training.json").write_text("{}")
+    arrive(3)
+    assert open_turn(str(project_folder), {}, fresh=True) == second
+
+
+def test_looking_at_the_turn_to_come_opens_none(home: Home, project_folder: Path, arrive) -> None:  # type: ignore[no-untyped-def]
+    arrive(1)
+    seen = turn_to_come(str(project_folder))
+    assert turn_under_way(home, "sorting") is None
+    arrive(2)
+    assert open_turn(str(project_folder), {}).run_id != seen.run_id
