@@ -44,6 +44,17 @@ class Asked(Struct, kw_only=True):
     tokenizer_digest: str | None = None
     first_byte: int | None = None
     """When the first bytes of the answer came."""
+    probability: float = 1.0
+    """That such a request goes to this deployment."""
+    instead: Deployment | None = None
+    """Of a challenger: the champion, who answers where the engine has not loaded it."""
+    absent: str | None = None
+    """The challenger that was chosen and could not answer."""
+
+    def fall_back(self, champion: Deployment) -> None:
+        """While the challenger is away, all requests go to the champion."""
+        self.absent, self.deployment = self.deployment.name, champion
+        self.probability, self.instead = 1.0, None
 
     @property
     def external_id(self) -> str:
@@ -64,6 +75,8 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         notes["first_byte_ns"] = asked.first_byte - asked.start
     if answer is not None and answer.id:
         notes["engine_response_id"] = answer.id
+    if asked.absent is not None:
+        notes["challenger_absent"] = asked.absent
     if chat.request.metadata:
         notes["metadata"] = chat.request.metadata
     call = ModelCall(
@@ -73,7 +86,7 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         model=chat.request.model,
         response_model=deployment.name if answer is not None else None,
         deployment=deployment.name,
-        routing_probability=1.0,
+        routing_probability=asked.probability,
         sampling=chat.sampling,
         usage=usage_of(answer.usage if answer else None, bool(answer and answer.choices)),
     )

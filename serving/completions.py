@@ -6,8 +6,8 @@ last byte and before the client's; what broke off is recorded too, as broken off
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from starlette.types import Receive, Scope, Send
 
@@ -19,6 +19,7 @@ from serving import wire
 from serving.answer import Answer, Rewrite, understand
 from serving.capture import Asked, trace_of
 from serving.chat import Chat
+from serving.choosing import Choice, choose
 from serving.conversation import messages_of
 from serving.following import Following
 from serving.limits import Limits
@@ -27,7 +28,7 @@ from serving.refusal import ApiError, Headers, invalid
 from serving.routing import served_as
 from serving.state import EngineState
 from serving.stream import DONE, StreamedAnswer
-from serving.upstream import Upstream
+from serving.upstream import NotLoaded, Reply, Upstream
 
 _LARGE = 2**18
 """Bytes from which a body is read in a thread, so that others do not wait for it."""
@@ -60,18 +61,18 @@ class Completions:
         request_id: str = scope["flywheel.request_id"]
         named = [(b"x-request-id", request_id.encode())]
         self.counts["requests"] += 1
+        asked: Asked | None = None
         try:
             with self._slot():
                 body = await wire.read_body(headers, receive, self.limits)
                 asked = await self._let_in(body, headers, request_id)
-                named += _names(asked)
                 answer = self._stream if asked.chat.streamed else self._whole
                 await answer(asked, receive, send, named)
         except wire.HungUp:
             self.counts["hung_up"] += 1
         except ApiError as error:
             self.counts[f"refused_{error.status}"] += 1
-            await wire.refuse(send, error, named)
+            await wire.refuse(send, error, named + (_names(asked) if asked else []))
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
@@ -102,10 +103,14 @@ class Completions:
             messages = self._messages(chat)
         else:
             messages = await asyncio.to_thread(self._messages, chat)
+        route = self.following.route(chat.request.model)
+        chosen = choose(route, conversation or user) if route else Choice(deployment, 1.0)
         return Asked(
             chat=chat,
             messages=messages,
-            deployment=deployment,
+            deployment=chosen.deployment,
+            probability=chosen.probability,
+            instead=route.champion if route and chosen.deployment != route.champion else None,
             response_id=f"chatcmpl-{new_ulid().lower()}",
             request_id=request_id,
             conversation=conversation,
@@ -127,7 +132,7 @@ class Completions:
 
     async def _whole(self, asked: Asked, receive: Receive, send: Send, named: Headers) -> None:
         try:
-            async with wire.Attended(receive), self.upstream.chat(self._payload(asked)) as reply:
+            async with wire.Attended(receive), self._reply(asked) as reply:
                 data = await reply.read()
             answer, data = understand(data)
         except EngineError as error:
@@ -141,12 +146,12 @@ class Completions:
         self._record(asked, answer, None)
         failpoint("gateway.recorded")
         self.counts["answered"] += 1
-        await wire.answer(send, 200, body, [_JSON, *named])
+        await wire.answer(send, 200, body, [_JSON, *named, *_names(asked)])
 
     # --- streamed
 
     async def _stream(self, asked: Asked, receive: Receive, send: Send, named: Headers) -> None:
-        client = _Client(send, named)
+        client = _Client(send, named, asked)
         streamed = StreamedAnswer(_rewrite(asked), asked.chat.choices)
         failure: ApiError | None = None
         try:
@@ -169,7 +174,9 @@ class Completions:
         self.counts["cut" if failure else "answered"] += 1
 
     async def _pass_on(self, asked: Asked, streamed: StreamedAnswer, client: "_Client") -> None:
-        async with self.upstream.chat(self._payload(asked)) as reply:
+        async with self._reply(asked) as reply:
+            if asked.absent is not None:
+                streamed.rewrite = _rewrite(asked)
             if not reply.is_stream:
                 raise EngineError("the engine answered a request for a stream with no stream")
             while piece := await reply.piece():
@@ -182,6 +189,21 @@ class Completions:
                     return
 
     # --- both
+
+    @asynccontextmanager
+    async def _reply(self, asked: Asked) -> AsyncIterator[Reply]:
+        """The engine's; where it has not loaded a challenger, to the champion: trying one out must
+        cost nobody an answer."""
+        async with AsyncExitStack() as stack:
+            try:
+                reply = await stack.enter_async_context(self.upstream.chat(self._payload(asked)))
+            except NotLoaded:
+                if asked.instead is None:
+                    raise
+                self.counts["challenger_absent"] += 1
+                asked.fall_back(asked.instead)
+                reply = await stack.enter_async_context(self.upstream.chat(self._payload(asked)))
+            yield reply
 
     def _payload(self, asked: Asked) -> bytes:
         return asked.chat.for_engine(served_as(asked.deployment))
@@ -206,13 +228,14 @@ class Completions:
 class _Client:
     """The receiving end of one stream."""
 
-    def __init__(self, send: Send, named: Headers) -> None:
-        self._send, self._named, self._started = send, named, False
+    def __init__(self, send: Send, named: Headers, asked: Asked) -> None:
+        self._send, self._named, self._asked, self._started = send, named, asked, False
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
         if not self._started:
             self._started = True
-            await wire.start(self._send, 200, [*_EVENTS, *self._named])
+            named = [*self._named, *_names(self._asked)]
+            await wire.start(self._send, 200, [*_EVENTS, *named])
         await wire.more(self._send, data, last=last)
 
     async def finish(self, streamed: StreamedAnswer, failure: ApiError | None) -> None:

@@ -10,7 +10,7 @@ from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving.refusal import ApiError
-from serving.routing import ProjectRoute, Routing, read
+from serving.routing import ProjectRoute, Routing, read, standing
 
 Mark = tuple[int, int, int] | None
 
@@ -46,6 +46,10 @@ class Following:
                 code="model_not_found",
             )
         return deployment
+
+    def route(self, model: str) -> ProjectRoute | None:
+        """The route that chooses for `model`; None = it names one deployment itself."""
+        return self.routing.projects.get(model) if model in self._projects else None
 
     def names(self) -> dict[str, Deployment]:
         self._refresh()
@@ -85,7 +89,6 @@ class Following:
 def _names(routes: list[ProjectRoute]) -> dict[str, Deployment]:
     names: dict[str, Deployment] = {}
     for route in routes:
-        loaded = (route.champion, route.previous, route.challenger)
-        names |= {deployment.name: deployment for deployment in loaded if deployment}
+        names |= {deployment.name: deployment for deployment in standing(route)}
         names[route.project] = route.champion
     return names

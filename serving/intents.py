@@ -27,17 +27,33 @@ _log = logging.getLogger(__name__)
 class Intent(Record, frozen=True, kw_only=True):
     id: str
     """ULID: the id of the Decision that ends it, however it ends."""
-    kind: Literal["promotion", "rollback"]
+    kind: Literal["promotion", "rollback", "canary"]
     project: str
     target: Deployment
-    """What shall be champion."""
+    """What shall be champion, or of a canary what shall be challenger."""
     replaces: Deployment
     reason: str
     by: str
     at: int
     run_id: str | None = None
     evaluation_id: str | None = None
+    share: float | None = None
+    """Of a canary: of the requests; 0 = it ends."""
+    ends: Deployment | None = None
+    """The challenger whose canary ends with this; None = none does."""
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def took_effect(intent: Intent, route: ProjectRoute | None) -> bool:
+    """Whether the routing file is as the intent wants it."""
+    if route is None:
+        return False
+    if intent.kind != "canary":
+        return route.champion.name == intent.target.name
+    if not intent.share:
+        return route.challenger is None or route.challenger.name != intent.target.name
+    there = route.challenger is not None and route.challenger.name == intent.target.name
+    return there and route.share == intent.share
 
 
 def begin(home: Home, intent: Intent) -> None:
@@ -73,7 +89,7 @@ def conclude(
         learned = {"flywheel.decision": intent.id, "flywheel.evaluation": intent.evaluation_id}
         registry.tag(intent.target, {key: value for key, value in learned.items() if value})
         failpoint("promotion.after_alias")
-    happened = outcome in ("promoted", "rolled_back")
+    happened = outcome in ("promoted", "rolled_back", "canary")
     decision = Decision(
         id=intent.id,
         project=intent.project,
@@ -85,8 +101,10 @@ def conclude(
         run_id=intent.run_id,
         evaluation_id=intent.evaluation_id,
         deployment=intent.target.name,
-        replaced=intent.replaces.name if happened else None,
-        evidence=intent.evidence,
+        replaced=intent.replaces.name if happened and intent.kind != "canary" else None,
+        evidence=intent.evidence
+        if intent.share is None
+        else {**intent.evidence, "share": intent.share},
     )
     records: list[AnyRecord] = [decision, intent.target] if happened else [decision]
     Inbox(home).append(records, name=f"decision:{intent.id}")

@@ -17,7 +17,7 @@ from flywheel.errors import CorruptFile, EngineError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving.engines.client import EngineClient
-from serving.routing import read, served_as
+from serving.routing import read, served_as, standing
 from serving.state import EngineState
 from serving.verify import check_files
 
@@ -47,15 +47,10 @@ def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
     """What the engine must have loaded, by name: of each project champion, previous, challenger.
     Weights that changed on disk since they were checked are not among them."""
     routes = [route for name, route in read(home).projects.items() if name in projects]
-    loaded = [
-        deployment
-        for route in routes
-        for deployment in (route.champion, route.previous, route.challenger)
-        if deployment is not None
-    ]
     return {
         one.name: home.path(one.adapter)
-        for one in loaded
+        for route in routes
+        for one in standing(route)
         if one.adapter is not None and _sound(home, one) is None
     }
 

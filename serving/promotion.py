@@ -5,29 +5,29 @@ everything has. Whatever dies in between, `reconcile` brings the rest in line wi
 of a project runs at a time, and until the file is replaced the old champion serves on.
 """
 
-import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from flywheel.errors import Busy, CorruptFile, EngineError, Refused, UsageError
+from flywheel.errors import CorruptFile, EngineError, Refused, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
 from flywheel.progress import report
 from serving import routing
+from serving.canary import set_canary, without_challenger
 from serving.intents import Intent, aliases_of, begin, conclude, forget, read_intent
+from serving.protocol import load, must_suit, replace_route, route_for, with_champion
 from serving.reconcile import AdapterHost, alone, finish, reconcile, settle, unload
 from serving.registry import Registry
 from serving.routing import ProjectRoute
+from storage.moments import moment
 
-__all__ = ["promote", "reconcile", "rollback"]
+__all__ = ["promote", "reconcile", "rollback", "set_canary"]
 
-_TRIES = 50
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +59,7 @@ def promote(
     """
     with alone(home, candidate.project):
         settle(home, candidate.project, registry, engine, again=candidate)
-        route = _route(home, candidate)
+        route = route_for(home, candidate)
         if route.champion.name == candidate.name:
             registry.set_aliases(candidate.project, aliases_of(route))
             return route.champion
@@ -71,7 +71,7 @@ def promote(
             replaces=route.champion,
             reason=reason,
             by=by,
-            at=time.time_ns(),
+            at=moment(home),
             run_id=run_id,
             evaluation_id=evaluation_id,
             evidence=evidence or {},
@@ -95,13 +95,13 @@ def _take_effect(
     """Load, check, replace; where one of them says no, all is as it was before."""
     candidate = intent.target
     try:
-        _must_suit(route, candidate, against or _compared_with(home, intent.evaluation_id))
-        _load(home, candidate, engine)
+        must_suit(route, candidate, against or _compared_with(home, intent.evaluation_id))
+        load(home, candidate, engine)
         found = verify()
         failpoint("promotion.after_check")
         intent = msgspec.structs.replace(intent, evidence={**intent.evidence, "serving": found})
         begin(home, intent)
-        return intent, _replace(home, candidate, route)
+        return intent, replace_route(home, route, with_champion(route, candidate))
     except (Refused, CorruptFile) as error:
         unload(home, candidate, engine)
         conclude(home, intent, "refused", "serving", str(error), None)
@@ -121,7 +121,8 @@ def rollback(
     by: str,
     reason: str,
 ) -> Deployment:
-    """Lets the previous deployment answer again; the one it replaces becomes the previous.
+    """Lets the previous deployment answer again; the one it replaces becomes the previous. A canary
+    ends with it: what answers afterwards is one known model.
 
     After a kill, again finishes the rollback that took effect instead of undoing it.
 
@@ -148,59 +149,25 @@ def rollback(
             replaces=route.champion,
             reason=reason,
             by=by,
-            at=time.time_ns(),
+            at=moment(home),
+            ends=route.challenger,
         )
         begin(home, intent)
         try:
             if engine is not None:
-                _load(home, route.previous, engine)
+                load(home, route.previous, engine)
         except Refused as error:
             conclude(home, intent, "refused", "serving", str(error), None)
             raise
         except EngineError as error:
             _log.warning("rolling %s back without its engine: %s", project, error)
-        new = _replace(home, route.previous, route)
+        back = without_challenger(with_champion(route, route.previous))
+        new = replace_route(home, route, back)
         report("answering from now on", 0, None, route.previous.name)
         finish(home, intent, new, registry)
+        if route.challenger is not None and engine is not None:
+            unload(home, route.challenger, engine)
         return route.previous
-
-
-def _replace(home: Home, champion: Deployment, seen: ProjectRoute) -> ProjectRoute:
-    """Puts `champion` in the place of the one in `seen`, whatever other projects do meanwhile.
-
-    Raises:
-        Refused: the project's own route is not as `seen` any more.
-    """
-    for _ in range(_TRIES):
-        now = routing.read(home)
-        if now.projects.get(seen.project, seen) != seen:
-            raise Refused(f"the route of {seen.project} was changed meanwhile by something else")
-        new = msgspec.structs.replace(
-            seen,
-            champion=champion,
-            previous=seen.champion,
-            challenger=None
-            if seen.challenger is not None and seen.challenger.name == champion.name
-            else seen.challenger,
-        )
-        changed = {**now.projects, seen.project: new}
-        with contextlib.suppress(Busy):
-            routing.replace(home, msgspec.structs.replace(now, projects=changed))
-            failpoint("promotion.after_routing")
-            return new
-    raise Busy(f"{home.routing} changes faster than it can be replaced; try again")
-
-
-def _must_suit(route: ProjectRoute, candidate: Deployment, against: str | None) -> None:
-    if candidate.base_model != route.base_model:
-        raise Refused(
-            f"it was trained on {candidate.base_model}, the project serves {route.base_model}"
-        )
-    if against is not None and against != route.champion.name:
-        raise Refused(
-            f"it was compared with {against}, and {route.champion.name} has been promoted since: "
-            "evaluate it against that one"
-        )
 
 
 def _compared_with(home: Home, evaluation_id: str | None) -> str | None:
@@ -210,17 +177,3 @@ def _compared_with(home: Home, evaluation_id: str | None) -> str | None:
         return None
     found = (each for each in records(home, "evaluation") if each.id == evaluation_id)
     return next((each.champion for each in found), None)
-
-
-def _route(home: Home, candidate: Deployment) -> ProjectRoute:
-    route = routing.read(home).projects.get(candidate.project)
-    if route is not None:
-        return route
-    base = routing.base_deployment(candidate.project, candidate.base_model)
-    return ProjectRoute(project=candidate.project, base_model=candidate.base_model, champion=base)
-
-
-def _load(home: Home, deployment: Deployment, engine: AdapterHost) -> None:
-    if deployment.adapter is not None:
-        engine.load_adapter(deployment.name, home.path(deployment.adapter))
-    failpoint("promotion.after_load")

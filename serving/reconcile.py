@@ -7,7 +7,6 @@ may be done twice, and is done alone: one process a project.
 import contextlib
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -15,13 +14,14 @@ from typing import Protocol
 from flywheel.errors import Busy, EngineError, FlywheelError
 from flywheel.home import Home
 from flywheel.ids import new_ulid
-from flywheel.lineage import Decision, Deployment
+from flywheel.lineage import Decision, Deployment, Outcome
 from serving import routing
-from serving.intents import Intent, aliases_of, conclude, forget, read_intent
+from serving.intents import Intent, aliases_of, conclude, forget, read_intent, took_effect
 from serving.registry import Registry
-from serving.routing import ProjectRoute
+from serving.routing import ProjectRoute, standing
 from storage.inbox import Inbox
 from storage.locks import held
+from storage.moments import moment
 
 _WAIT_S = 120.0
 _log = logging.getLogger(__name__)
@@ -74,8 +74,10 @@ def settle(
         return []
     route = routing.read(home).projects.get(project)
     what = f"{project}: {intent.kind} of {intent.target.name}"
-    if route is not None and route.champion.name == intent.target.name:
+    if route is not None and took_effect(intent, route):
         finish(home, intent, route, registry)
+        if engine is not None and intent.ends is not None:
+            unload(home, intent.ends, engine)
         return [f"{what} was interrupted after it took effect; finished"]
     if again is not None and again.name == intent.target.name:
         forget(home, intent)
@@ -131,7 +133,7 @@ def _record_found(home: Home, route: ProjectRoute) -> None:
         gate="serving",
         reason="the routing file names it, and no decision in the ledger says why",
         by="flywheel",
-        at=time.time_ns(),
+        at=moment(home),
         run_id=route.champion.run_id,
         deployment=route.champion.name,
         replaced=route.previous.name if route.previous else None,
@@ -146,31 +148,40 @@ def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) 
         FlywheelError: MLflow or the inbox cannot be written to. The champion serves nevertheless.
     """
     wanted = aliases_of(route)
-    promoted = intent.kind == "promotion"
+    outcome, gate = _ENDS[intent.kind]
     try:
-        if registry.aliases(intent.project).get("challenger") == intent.target.registry_version:
+        gone = [one.registry_version for one in (intent.target, intent.ends) if one is not None]
+        if registry.aliases(intent.project).get("challenger") in gone:
             wanted.setdefault("challenger", None)
         registry.set_aliases(intent.project, wanted)
         conclude(
             home,
             intent,
-            "promoted" if promoted else "rolled_back",
-            "serving" if promoted else "person",
+            outcome,
+            gate,
             intent.reason,
             registry,
         )
     except FlywheelError as error:
+        done = "does not answer a share any more" if intent.share == 0 else "serves now"
         raise type(error)(
-            f"{intent.target.name} serves now, but that could not be written down: {error}. "
+            f"{intent.target.name} {done}, but that could not be written down: {error}. "
             "The next start, or the same command again, does it"
         ) from error
+
+
+_ENDS: dict[str, tuple[Outcome, str]] = {
+    "promotion": ("promoted", "serving"),
+    "rollback": ("rolled_back", "person"),
+    "canary": ("canary", "serving"),
+}
+"""How an intent that took effect stands in the ledger: outcome and gate."""
 
 
 def unload(home: Home, deployment: Deployment, engine: AdapterHost) -> None:
     """Unless it serves. An engine that cannot even unload must not hide why we got here."""
     route = routing.read(home).projects.get(deployment.project)
-    kept = (route.champion, route.previous, route.challenger) if route else ()
-    names = {each.name for each in kept if each is not None}
+    names = {each.name for each in standing(route)} if route else set()
     if deployment.adapter is not None and deployment.name not in names:
         try:
             engine.unload_adapter(deployment.name)

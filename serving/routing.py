@@ -23,6 +23,8 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     """Stays loaded, so that rolling back is instant. None = nothing was replaced yet."""
     challenger: Deployment | None = None
     """Is compared with the champion; None = none runs."""
+    share: float = 0.0
+    """Of the requests to the project that the challenger answers: its canary. 0 to below 1."""
 
 
 class Routing(Record, frozen=True, kw_only=True):
@@ -34,6 +36,12 @@ class Routing(Record, frozen=True, kw_only=True):
 def base_deployment(project: str, base_model: str) -> Deployment:
     """Deployment 0 of a project: the base model as it is."""
     return Deployment(name=f"{project}-v0", project=project, version=0, base_model=base_model)
+
+
+def standing(route: ProjectRoute) -> tuple[Deployment, ...]:
+    """What the engine holds for the project: champion, previous and challenger, as far as there."""
+    held = (route.champion, route.previous, route.challenger)
+    return tuple(one for one in held if one is not None)
 
 
 def served_as(deployment: Deployment) -> str:

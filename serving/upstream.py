@@ -108,6 +108,13 @@ def _named() -> Iterator[None]:
         raise ApiError(502, text, code="engine_cut", retry_after=1) from error
 
 
+class NotLoaded(ApiError):
+    """The engine runs without this one model; another that it has could answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, code="engine_away", retry_after=2)
+
+
 def away(message: str) -> ApiError:
     return ApiError(503, message, code="engine_away", retry_after=2)
 
@@ -122,7 +129,7 @@ def _refusal(status: int, body: bytes) -> ApiError:
     message, param, code = _words(body)
     if status == 404:
         # The gateway routed it, so the adapter is not there yet: after a restart, for a moment.
-        return away(f"the engine has not loaded this model: {message}")
+        return NotLoaded(f"the engine has not loaded this model: {message}")
     if status in (400, 413, 422):
         return ApiError(400, message, param=param, code=code)
     if status in (429, 503):

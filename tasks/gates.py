@@ -3,7 +3,6 @@
 A verdict is plain data, since Prefect keeps it: {"gate", "passed", "reason", …}.
 """
 
-import time
 from typing import Any
 
 from flywheel.errors import Refused
@@ -33,6 +32,7 @@ def record(turn: Turn, said: Verdict, *, outcome: Outcome | None = None, **more:
     """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again."""
     from storage.committer import commit
     from storage.inbox import Inbox
+    from storage.moments import moment
 
     decision = Decision(
         id=new_ulid(),
@@ -41,7 +41,7 @@ def record(turn: Turn, said: Verdict, *, outcome: Outcome | None = None, **more:
         gate=said["gate"],
         reason=said["reason"],
         by="flywheel turn",
-        at=time.time_ns(),
+        at=moment(home()),
         run_id=turn.run_id,
         **more,
     )

@@ -1,6 +1,5 @@
 """Grade: the environment says what recorded traces were worth, without running them again."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -16,10 +15,11 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     from environments.grading import Item, grade_all
     from storage.committer import commit
     from storage.inbox import Inbox
+    from storage.moments import moment
     from storage.queries import feedback_for, traces
 
     environment = environment_of(project_of(turn))
-    inbox, now = Inbox(home()), time.time_ns()
+    inbox, now = Inbox(home()), moment(home())
     graded = unknown = 0
     batches = traces(
         home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000

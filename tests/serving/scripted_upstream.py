@@ -34,6 +34,7 @@ class Upstream:
         self.release = threading.Event()
         self.adapters: list[str] = []
         self.broken = False
+        self.not_loaded: set[str] = set()
 
     async def load(self, request: web.Request) -> web.Response:
         self.adapters.append((await request.json())["lora_name"])
@@ -55,6 +56,8 @@ class Upstream:
         content = body["messages"][-1].get("content")
         script = content if isinstance(content, str) else ""
         self.broken = script == "break"
+        if body["model"] in self.not_loaded:
+            return web.json_response({"error": {"message": "no such model"}}, status=404)
         await asyncio.sleep(self.delay)
         try:
             if script == "error":

@@ -1,0 +1,131 @@
+"""Canary: a challenger answers a share of the requests, through the same gate as a promotion.
+
+Enters a candidate and a share; leaves the route that serves. The order is a promotion's: intent,
+load, check, routing file, alias `challenger`, Decision. The champion is never touched.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import CorruptFile, EngineError, Refused, UsageError
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.ids import new_ulid
+from flywheel.lineage import Deployment
+from serving import routing
+from serving.intents import Intent, begin, conclude, forget
+from serving.protocol import load, must_suit, replace_route, route_for
+from serving.reconcile import AdapterHost, alone, finish, settle, unload
+from serving.registry import Registry
+from serving.routing import ProjectRoute
+from storage.moments import moment
+
+
+def set_canary(
+    home: Home,
+    candidate: Deployment,
+    share: float,
+    *,
+    engine: AdapterHost | None,
+    registry: Registry,
+    verify: Callable[[], dict[str, Any]],
+    by: str,
+    reason: str,
+) -> ProjectRoute:
+    """Lets `candidate` answer `share` of the project's requests, in the place of any challenger
+    before it; 0 takes it out. Again with the same share: no change.
+
+    Args:
+        engine: None = none runs, which only taking out can do without.
+        verify: checks what the engine serves as the candidate; returns evidence, or refuses.
+
+    Raises:
+        UsageError: no share, the champion itself, or the candidate is not the challenger to end.
+        Refused: by the serving gate; the ledger has it, and all serves as before.
+        EngineError: the engine failed; nothing is decided.
+        Busy: a promotion, rollback or canary of the project runs.
+    """
+    _must_be_share(share)
+    with alone(home, candidate.project):
+        settle(home, candidate.project, registry, engine, again=candidate)
+        route = route_for(home, candidate)
+        running = route.challenger is not None and route.challenger.name == candidate.name
+        if share and candidate.name == route.champion.name:
+            raise UsageError(f"{candidate.name} is the champion: it answers already")
+        if (not share and not running) or (running and route.share == share):
+            return route
+        intent = Intent(
+            id=new_ulid(),
+            kind="canary",
+            project=candidate.project,
+            target=candidate,
+            replaces=route.champion,
+            reason=reason,
+            by=by,
+            at=moment(home),
+            run_id=candidate.run_id,
+            share=share,
+            ends=None if running and share else route.challenger,
+        )
+        begin(home, intent)
+        if share:
+            intent, new = _take_in(home, intent, route, engine, verify)
+        else:
+            new = replace_route(home, route, without_challenger(route))
+        finish(home, intent, new, registry)
+        if engine is not None and intent.ends is not None:
+            unload(home, intent.ends, engine)
+        return new
+
+
+def without_challenger(route: ProjectRoute) -> ProjectRoute:
+    return msgspec.structs.replace(route, challenger=None, share=0.0)
+
+
+def canary_of(home: Home, project: str) -> tuple[Deployment, float] | None:
+    """The challenger that answers a share, and its share; None = none does."""
+    route = routing.read(home).projects.get(project)
+    if route is None or route.challenger is None or not route.share:
+        return None
+    return route.challenger, route.share
+
+
+def _must_be_share(share: float) -> None:
+    if not 0 <= share < 1:  # NaN is no share either
+        raise UsageError(
+            f"a canary's share is from 0 (ends it) to below 1, not {share:g}; all requests are a "
+            "promotion"
+        )
+
+
+def _take_in(
+    home: Home,
+    intent: Intent,
+    route: ProjectRoute,
+    engine: AdapterHost | None,
+    verify: Callable[[], dict[str, Any]],
+) -> tuple[Intent, ProjectRoute]:
+    """Load, check, replace; where one of them says no, all is as it was before."""
+    candidate = intent.target
+    if engine is None:
+        forget(home, intent)
+        raise EngineError(f"no engine runs that could serve {candidate.name}")
+    try:
+        must_suit(route, candidate)
+        load(home, candidate, engine)
+        found = verify()
+        failpoint("promotion.after_check")
+        intent = msgspec.structs.replace(intent, evidence={**intent.evidence, "serving": found})
+        begin(home, intent)
+        new = msgspec.structs.replace(route, challenger=candidate, share=intent.share or 0.0)
+        return intent, replace_route(home, route, new)
+    except (Refused, CorruptFile) as error:
+        unload(home, candidate, engine)
+        conclude(home, intent, "refused", "serving", str(error), None)
+        raise Refused(f"{candidate.name} does not answer a share: {error}") from error
+    except EngineError:
+        unload(home, candidate, engine)
+        forget(home, intent)
+        raise
