@@ -32,6 +32,7 @@ COMMANDS = {
     "rollback": "Put the previous deployment back.",
     "status": "What serves, what runs, what waits.",
     "lineage": "The chain from a deployment to the traces that made it, and back.",
+    "doctor": "Check every part, and say how to mend what is wrong.",
 }
 """Command -> its line of help; the command itself is `app.commands.<name>:command`."""
 
