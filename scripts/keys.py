@@ -1,0 +1,95 @@
+"""Writes docs/project.md: every key of flywheel.toml with its default and its meaning, as
+flywheel/project.py has them. `--check` only says whether the page is what it would write."""
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, PAGE = ROOT / "flywheel" / "project.py", ROOT / "docs" / "project.md"
+GIVEN = "must be given"
+HEAD = """# flywheel.toml
+
+Every key, with its default. A key that is not known is an error that names the nearest right one. This page is
+written from `flywheel/project.py` by `python scripts/keys.py`.
+"""
+
+
+def page() -> str:
+    classes = {
+        node.name: node
+        for node in ast.parse(SOURCE.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    parts = [HEAD, "## At the top\n", table(classes["Project"], skip=set(classes))]
+    for name, kind, _, _ in fields(classes["Project"]):
+        if kind in classes:
+            about = ast.get_docstring(classes[kind])
+            parts += [f"## [{name}]\n"] + ([f"{about}\n"] if about else [])
+            parts.append(table(classes[kind], skip=set()))
+    return "\n".join(parts)
+
+
+def table(node: ast.ClassDef, skip: set[str]) -> str:
+    rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for name, kind, default, meaning in fields(node):
+        if kind not in skip and name != "folder":
+            rows.append(f"| `{name}` | {cell(kind)} | {cell(default)} | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+def fields(node: ast.ClassDef) -> list[tuple[str, str, str, str]]:
+    """(name, type, default, docstring) of each field, in order."""
+    found = []
+    for at, one in enumerate(node.body):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            after = node.body[at + 1] if at + 1 < len(node.body) else None
+            said = ""
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                said = " ".join(str(after.value.value).split()).replace("|", "\\|")
+            found.append((one.target.id, kind_of(one), default_of(one), said))
+    return found
+
+
+def kind_of(field: ast.AnnAssign) -> str:
+    kind = field.annotation
+    if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Literal":
+        given = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        return " | ".join(text_of(one) for one in given)
+    text = ast.unparse(kind)
+    return "cron | seconds | off" if text == "Every" else text
+
+
+def text_of(value: ast.expr) -> str:
+    return ast.unparse(value).replace("'", '"')
+
+
+def default_of(field: ast.AnnAssign) -> str:
+    value = field.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "Field":
+        if value.args:
+            return text_of(value.args[0])
+        return "{}" if any(one.arg == "default_factory" for one in value.keywords) else GIVEN
+    if isinstance(value, ast.Tuple) and value.elts and isinstance(value.elts[0], ast.Call):
+        return ", ".join(rule_of(one) for one in value.elts if isinstance(one, ast.Call))
+    return GIVEN if value is None else text_of(value)
+
+
+def rule_of(call: ast.Call) -> str:
+    """A curation rule's default, as one writes it in the file."""
+    if call.keywords:
+        return text_of(call.keywords[0].value)
+    given = ast.literal_eval(call.args[0])
+    return " ".join(
+        [f'"{given["name"]}"', *(f"{k} = {v}" for k, v in given.items() if k != "name")]
+    )
+
+
+def cell(text: str) -> str:
+    return text if text == GIVEN else "`" + text.replace("|", "\\|") + "`"
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(PAGE.read_text() != page() and "docs/project.md is old: python scripts/keys.py")
+    PAGE.write_text(page())
