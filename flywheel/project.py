@@ -29,6 +29,7 @@ class EnvironmentSection(Section):
     path: str
     """`file.py:Class`, relative to the project's folder."""
     config: dict[str, Any] = Field(default_factory=dict)
+    """What the environment's own configuration takes."""
 
 
 class ServingSection(Section):
@@ -43,7 +44,9 @@ class ServingSection(Section):
     max_rank: int = Field(16, ge=1)
     """Largest adapter rank that vLLM makes room for."""
     host: str = "127.0.0.1"
+    """Of the gateway; wider than this machine needs keys."""
     port: int = Field(8000, ge=0, le=65535)
+    """Of the gateway; 0 = a free one."""
     max_tokens: int = Field(512, ge=1)
     """Longest answer that a request may ask for."""
     context: int = Field(2048, ge=16)
@@ -70,8 +73,11 @@ class ProblemsSection(Section):
 
 class RolloutsSection(Section):
     samples: int = Field(4, ge=1)
+    """Answers a problem."""
     temperature: float = Field(0.7, gt=0)
+    """They are sampled at."""
     max_tokens: int = Field(64, ge=1)
+    """Of an answer, in training and in evaluation; longer ones are cut, and count as cut."""
     chunk: int = Field(16, ge=1)
     """Problems a chunk: sampled as one batch and committed whole."""
 
@@ -91,6 +97,8 @@ class CurateSection(Section):
         Rule.model_validate({"name": "length", "max_tokens": 2048}),
         Rule.model_validate({"name": "per_problem", "keep": 1}),
     )
+    """In this order, after the leakage check: docs/extending.md says what each does. A list of your
+    own replaces the whole default."""
     near_duplicate: float = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
@@ -105,34 +113,48 @@ class CurateSection(Section):
 
 class TrainSection(Section):
     algorithm: Literal["rejection", "sft"] = "rejection"
+    """rejection: the best of its own answers; sft: the rows as they are."""
     rank: int = Field(8, ge=1)
+    """Of the LoRA adapter. A run goes on from the champion's, so its rank and alpha stay."""
     alpha: int = Field(16, ge=1)
+    """The adapter's output is scaled by alpha over rank."""
     learning_rate: float = Field(1e-3, gt=0)
+    """Of AdamW, at its highest."""
     warmup_steps: int = Field(3, ge=0)
+    """Linear, before a linear decay to zero."""
     epochs: int = Field(3, ge=1)
+    """Times that each row is seen."""
     batch: int = Field(8, ge=1)
     """Samples an optimizer step."""
     micro_tokens: int = Field(2048, ge=16)
     """Tokens a packed micro-batch, at most."""
     clip: float = Field(1.0, gt=0)
+    """Largest norm of the gradient."""
     weight_decay: float = Field(0.0, ge=0)
+    """Of AdamW."""
     checkpoint_every: int = Field(8, ge=1)
+    """Optimizer steps."""
     seed: int = 0
+    """Of the order of rows and the adapter's first weights."""
 
 
 class GateSection(Section):
     accept: Literal["better", "not_worse_and_cheaper", "either"] = "either"
+    """What passes: a candidate shown to be better, or one not worse by `margin` and cheaper."""
     confidence: float = Field(0.95, gt=0.5, lt=1)
+    """Of every interval."""
     margin: float = Field(0.02, ge=0)
     """How much worse `not_worse_and_cheaper` forgives, in reward."""
     cheaper: float = Field(0.1, ge=0)
     """Share of completion tokens that must be saved to count as cheaper."""
     min_problems: int = Field(16, ge=2)
+    """Held-out problems answered and graded on both sides, at least."""
     samples: int = Field(1, ge=1)
     """Answers a held-out problem, from each model."""
     max_latency_ratio: float | None = Field(2.0, gt=0)
     """Refuse when the candidate's mean latency is more than this times the champion's."""
     slice_min_problems: int = Field(5, ge=2)
+    """A slice with fewer is shown and vetoes nothing."""
     promotion: Literal["automatic", "asked"] = "automatic"
     """asked: a candidate that passed waits until a person promotes it."""
 
@@ -145,9 +167,13 @@ class ScheduleSection(Section):
     """When its flows run, once `flywheel deploy` was called and `flywheel prefect` runs."""
 
     ingest: Every = "0 * * * *"
+    """Commits what waits in the inbox."""
     grade: Every = "10 * * * *"
+    """Grades recorded traces, and looks whether a turn is due."""
     curate: Every = "30 2 * * *"
+    """Samples, grades and selects: the next turn's dataset."""
     turn: Every = "0 4 * * 1"
+    """One whole turn."""
     registry: Every = 60
     """How often it looks for what people asked for in MLflow."""
     enough_graded: int | None = Field(500, ge=1)
@@ -171,6 +197,7 @@ class ScheduleSection(Section):
 
 class Project(Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
+    """Of the project, and of the model that clients ask for: a-z, 0-9 and -, a letter first."""
     timezone: str = "UTC"
     """Of the schedule, as the tz database names it."""
     model: ModelSection

@@ -10,8 +10,8 @@ SOURCE, PAGE = ROOT / "flywheel" / "project.py", ROOT / "docs" / "project.md"
 GIVEN = "must be given"
 HEAD = """# flywheel.toml
 
-Every key, with its default. A key that is not known is an error that names the nearest right one. This page is
-written from `flywheel/project.py` by `python scripts/keys.py`.
+Every key, with its default. A key that is not known is an error that names the nearest right one.
+This page is written from `flywheel/project.py` by `python scripts/keys.py`.
 """
 
 

@@ -3,6 +3,8 @@
 import ast
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -216,3 +218,16 @@ def test_operating_quotes_messages_that_the_code_says() -> None:
             # "data gate:" is put together from the gate's name.
             words = words if not words.endswith("gate") else words.split()[0]
             assert words in source, f"nothing says {words!r}"
+
+
+def test_the_page_of_keys_is_what_the_project_file_has() -> None:
+    said = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "keys.py"), "--check"], capture_output=True
+    )
+    assert said.returncode == 0, said.stderr.decode()
+
+
+def test_every_key_of_the_project_file_says_what_it_means() -> None:
+    page = (ROOT / "docs" / "project.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows and not [row for row in rows if row.endswith("|  |")]
