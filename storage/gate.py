@@ -199,7 +199,17 @@ def _failure(check: Check, rows: int, min_rows: int) -> str:
         )
     missed = f"{check.unexpected} of {check.looked_at} rows miss it"
     examples = f" ({'; '.join(check.examples)})" if check.examples else ""
-    return f"{check.column}: wanted {check.wanted}, {missed}{examples}"
+    remedy = _REMEDIES.get(check.column, "")
+    return f"{check.column}: wanted {check.wanted}, {missed}{examples}{remedy and ': ' + remedy}"
+
+
+_REMEDIES = {
+    "row": "the rule exact_duplicates under [curate] keeps each row once",
+    "reward": "the rule min_reward under [curate] leaves ungraded answers out",
+    "tokens": "the rule length under [curate] leaves long rows out",
+    "finish_reason": "the rule fidelity under [curate] leaves answers out that were cut",
+}
+"""What a person can do about rows that miss an expectation on the column."""
 
 
 def _page(checks: Sequence[Check], failures: Sequence[str], rows: int) -> str:

@@ -33,14 +33,30 @@ def command(as_json: bool) -> None:
     for name, one in found["projects"].items():
         serves = f"{one['champion']} serves, {one['previous'] or 'nothing'} before it"
         click.echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
-        click.echo(f"  turn under way   {one['turn'] or 'none'}")
+        click.echo(f"  {'turn under way':<20} {one['turn'] or 'none'}")
         for key, count in one["counts"].items():
-            click.echo(f"  {key:<16} {count}")
+            click.echo(f"  {key:<20} {count:<9} {MEANING.get(key, '')}".rstrip())
         if one["last_decision"]:
             said = one["last_decision"]
-            click.echo(
-                f"  last decision    {said['outcome']} by the {said['gate']} gate: {said['reason']}"
-            )
+            words = f"{said['outcome']} by the {said['gate']} gate: {said['reason']}"
+            click.echo(f"  {'last decision':<20} {words}")
+
+
+MEANING = {
+    "traces": "recorded conversations, each once",
+    "copies": "the same again under another id: kept, not counted",
+    "rollouts": "answers sampled by turns",
+    "evaluations": "answers to held-out problems",
+    "incomplete": "whose parent span has not come yet",
+    "trainable": "with the token ids that were sampled",
+    "renderable": "with whole messages, without token ids",
+    "view_only": "cut or broken: never trained on",
+    "spans": "steps of recorded traces",
+    "calls": "of them model calls",
+    "calls_with_usage": "calls whose token counts are known; the sums are over these",
+    "feedback": "what people and systems said, each word of it",
+    "grades": "rewards of traces, rollouts and evaluations",
+}
 
 
 def status(home: Any) -> dict[str, Any]:
