@@ -1,4 +1,4 @@
-"""SQLite files of other programs (MLflow's, Prefect's): whether they are sound. Never written to."""
+"""SQLite files of other programs (MLflow's, Prefect's): are they sound? Never written to."""
 
 import sqlite3
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from app.doctor.finding import Case, Finding, ok, warning, wrong
 from flywheel.errors import CorruptFile, FlywheelError
@@ -117,7 +118,26 @@ def _against(case: Case) -> Iterator[Finding]:
             )
         else:
             yield ok(f"{project}: MLflow's aliases are what serves")
+        yield from _files(case, project, there.places)
         yield from _ledger(case, route)
+
+
+def _files(case: Case, project: str, places: Mapping[str, str]) -> Iterator[Finding]:
+    """MLflow names its artifacts by where they lie: a home that was moved leaves them behind."""
+    gone = {
+        version: path
+        for version, address in places.items()
+        if address.startswith("file:")
+        and not any((path := Path(unquote(urlsplit(address).path))).glob("*"))
+    }
+    if gone:
+        version, path = next(iter(gone.items()))
+        yield warning(
+            f"{project}: the files of {len(gone)} versions in MLflow are gone, of version "
+            f"{version} from {path}",
+            f"put a copy back there (was the home moved? mlflow/artifacts of {case.home.root} has "
+            "them); what serves has its own",
+        )
 
 
 def _by_mlflow(case: Case, project: str, read_as: dict[str, str]) -> Iterator[Finding]:

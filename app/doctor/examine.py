@@ -79,9 +79,13 @@ class _Look:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, "FLYWHEEL_FOLLOW_PARENT": "1", "FLYWHEEL_HOME": str(self.case.home.root)},
+            env={
+                **os.environ,
+                "FLYWHEEL_FOLLOW_PARENT": "1",
+                "FLYWHEEL_HOME": str(self.case.home.root),
+            },
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert child.stdin and child.stdout and child.stderr
         stop = threading.Timer(max(0.0, self.limit_s - 1.0), _end, [child.pid])
         stop.daemon = True

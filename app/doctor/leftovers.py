@@ -1,4 +1,4 @@
-"""What killed processes left: promotions and turns under way, temporary files, orphans, old locks."""
+"""What killed processes left: promotions and turns under way, temporary files, orphans, locks."""
 
 import json
 import os

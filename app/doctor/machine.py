@@ -36,7 +36,7 @@ def python(case: Case) -> Iterator[Finding]:
 
 def packages(case: Case) -> Iterator[Finding]:
     have = installed(*map(Path, {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
-    yield from compared("package", pinned(ROOT / "locks" / "platform.txt"), have, "make setup")
+    yield from compared("", pinned(ROOT / "locks" / "platform.txt"), have, "make setup")
 
 
 def vllm(case: Case) -> Iterator[Finding]:
@@ -49,11 +49,11 @@ def vllm(case: Case) -> Iterator[Finding]:
     if not lock.exists():
         yield warning(f"no {lock} to compare vLLM's environment with", "make install-vllm")
         return
-    yield from compared(f"package of {place}", pinned(lock), have, "make install-vllm")
+    yield from compared(f" of {place}", pinned(lock), have, "make install-vllm")
 
 
 def compared(
-    what: str, wanted: Mapping[str, str], have: Mapping[str, str], remedy: str
+    where: str, wanted: Mapping[str, str], have: Mapping[str, str], remedy: str
 ) -> Iterator[Finding]:
     missing = sorted(set(wanted) - set(have))
     others = [
@@ -62,11 +62,11 @@ def compared(
         if name in have and have[name].partition("+")[0] != version.partition("+")[0]
     ]
     if missing:
-        yield wrong(f"{len(missing)} {what}s are missing: {_some(missing)}", remedy)
+        yield wrong(f"{len(missing)} packages{where} are missing: {_some(missing)}", remedy)
     if others:
-        yield warning(f"{len(others)} {what}s are not as locked: {_some(others)}", remedy)
+        yield warning(f"{len(others)} packages{where} are not as locked: {_some(others)}", remedy)
     if not missing and not others:
-        yield ok(f"{len(wanted)} {what}s as locked")
+        yield ok(f"{len(wanted)} packages{where} are as locked")
 
 
 def pinned(lock: Path) -> dict[str, str]:
@@ -124,7 +124,7 @@ def described(kind: str, place: Path) -> Iterator[Finding]:
     if kind.startswith(NETWORK):
         yield warning(
             f"{place} is on a network file system ({kind}): its locks may not hold",
-            "put the home on a disk of this machine (FLYWHEEL_HOME) and back it up over the network",
+            "put the home on a disk of this machine (FLYWHEEL_HOME), and back it up from there",
         )
     elif kind in ("tmpfs", "ramfs"):
         yield warning(f"{place} is in memory ({kind})", "put the home on a disk: FLYWHEEL_HOME")

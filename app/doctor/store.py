@@ -77,7 +77,7 @@ def quarantine(case: Case) -> Iterator[Finding]:
     yield warning(
         f"{len(reasons)} things are in quarantine, the newest since {ago(_since(newest))}: "
         f"{_reason(newest)}",
-        f"look at {newest.with_suffix('')}; mend its source and bring it in again, then remove both",
+        f"look at {newest.with_suffix('')}; mend its source, bring it in again, remove both",
     )
 
 
