@@ -15,7 +15,7 @@ from flywheel.records import Trace
 from storage import columns, entries
 from storage.envelope import decode_body, identity, split
 from storage.merge import copies, counted_once, judged, merge, missing_parents
-from storage.rows import fetch, insert, load, no_collection, remove, retire, unknown
+from storage.rows import bodies, fetch, insert, load, no_collection, remove, retire, unknown
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -185,8 +185,14 @@ def _insert_rows(database: "DuckDBPyConnection", rows: columns.Rows) -> None:
         ("messages", columns.MESSAGES, rows.messages),
         ("toolsets", columns.TOOLSETS, rows.toolsets),
     ):
-        new = unknown(database, table, "VARCHAR", found)
+        new = _unknown_bodies(database, table, found)
         insert(database, table, shape, [found[key] for key in found if key in new])
+
+
+def _unknown_bodies(database: "DuckDBPyConnection", table: str, ids: dict[str, Any]) -> set[str]:
+    if table == "messages":
+        return set(ids) - {one for one, _ in bodies(database, table, set(ids), body="NULL")}
+    return unknown(database, table, "VARCHAR", ids)
 
 
 def _absorb_entries(

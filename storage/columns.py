@@ -49,7 +49,7 @@ TOKENS = {
     "completion_ids": "BIGINT[]", "logprobs": "DOUBLE[]", "policy_versions": _TEXTS,
     "template_digest": _TEXT, "tokenizer_digest": _TEXT,
 }  # fmt: skip
-MESSAGES = {"id": _TEXT, "role": _TEXT, "body": _TEXT}
+MESSAGES = {"id": _TEXT, "role": _TEXT, "body": _TEXT, "key": _INT}
 TOOLSETS = {"id": _TEXT, "body": _TEXT}
 
 
@@ -70,6 +70,12 @@ _rests = msgspec.json.Decoder(SpanRest)
 _attributes = msgspec.json.Decoder(dict[str, Any])
 
 
+def short_key(message_id: str) -> int:
+    """The number under which a message is looked up: among millions, numbers are found ten times
+    faster than ids. Two messages may share one, so that ids are compared too."""
+    return int(message_id[:15], 16)
+
+
 class Rows:
     """Rows of many traces, under one ledger sequence."""
 
@@ -78,7 +84,7 @@ class Rows:
         self.traces: list[tuple[Any, ...]] = []
         self.spans: list[tuple[Any, ...]] = []
         self.tokens: list[tuple[Any, ...]] = []
-        self.messages: dict[str, tuple[str, str, bytes]] = {}
+        self.messages: dict[str, tuple[str, str, bytes, int]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
         self._keys: dict[int, tuple[Message, str]] = {}
 
@@ -139,7 +145,7 @@ class Rows:
         body = _encoder.encode(message)
         key = hashlib.blake2b(body, digest_size=16).hexdigest()
         if key not in self.messages:
-            self.messages[key] = (key, message.role, body)
+            self.messages[key] = (key, message.role, body, short_key(key))
         self._keys[id(message)] = (message, key)
         return key
 

@@ -21,6 +21,7 @@ from flywheel.progress import report
 from flywheel.records import Record
 from storage import inbox, journal
 from storage.absorb import Line, absorb
+from storage.cards import refresh as refresh_cards
 from storage.copies import mark_copies
 from storage.database import writing
 from storage.quarantine import quarantine, quarantine_file
@@ -101,6 +102,7 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
                 quarantine(home, f"{_flat(line.source)}-{line.place}", line.data, reason)
                 batch.counts["quarantined"] += 1
         batch.counts["copies"] += mark_copies(database, batch.sequence)
+        refresh_cards(database, batch.sequence)
         failpoint("store.before_commit")
         database.commit()
         failpoint("store.after_commit")

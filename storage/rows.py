@@ -113,23 +113,28 @@ def retire(database: "DuckDBPyConnection", sequence: int, trace_ids: Iterable[st
 
 
 def load(
-    database: "DuckDBPyConnection", ids: Sequence[str], *, sequence: int | None = None
+    database: "DuckDBPyConnection",
+    ids: Sequence[str],
+    *,
+    sequence: int | None = None,
+    oldest: int = 0,
 ) -> list[tuple[Trace, dict[str, str], list[str]]]:
     """Traces as merged, in the order of `ids`, each with its copied spans and its raw keys.
 
     Args:
         sequence: as they stood then. None = as they stand.
+        oldest: the sequence before which none of their rows lies; less is read.
     """
     with no_collection():
-        return _load(database, ids, sequence)
+        return _load(database, ids, sequence, oldest)
 
 
 def _load(
-    database: "DuckDBPyConnection", ids: Sequence[str], sequence: int | None
+    database: "DuckDBPyConnection", ids: Sequence[str], sequence: int | None, oldest: int
 ) -> list[tuple[Trace, dict[str, str], list[str]]]:
     with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
         traces, spans, tokens = (
-            named(database, _standing(table, key, sequence), {})
+            named(database, _standing(table, key, sequence, oldest), {})
             for table, key in (("traces", "id"), ("spans", "trace_id"), ("tokens", "trace_id"))
         )
     words = {one for row in spans if row["input"] is not None for one in row["input"]}
@@ -138,16 +143,16 @@ def _load(
     order = {one: number for number, one in enumerate(ids)}
     traces.sort(key=lambda row: order[row["id"]])
     found = columns.assemble(
-        traces, spans, tokens, _bodies(database, "messages", words),
-        _bodies(database, "toolsets", tools),
+        traces, spans, tokens, bodies(database, "messages", words),
+        bodies(database, "toolsets", tools),
     )  # fmt: skip
     return [(*one, row["raws"]) for one, row in zip(found, traces, strict=True)]
 
 
-def _standing(table: str, key: str, sequence: int | None) -> str:
+def _standing(table: str, key: str, sequence: int | None, oldest: int) -> str:
     """The rows of wanted traces, as they stand or stood; row ids first, so that wide rows are read
     only where they lie."""
-    standing = f"SELECT * FROM {table} WHERE rowid IN ({_row_ids(table, key)})"
+    standing = f"SELECT * FROM {table} WHERE rowid IN ({_row_ids(table, key, oldest)})"
     if sequence is None:
         return standing
     at = int(sequence)
@@ -157,17 +162,29 @@ def _standing(table: str, key: str, sequence: int | None) -> str:
     )
 
 
-def _row_ids(table: str, key: str) -> str:
-    return f"SELECT rowid FROM {table} WHERE {key} IN (SELECT wanted_id FROM wanted)"
+def _row_ids(table: str, key: str, oldest: int) -> str:
+    since = f" AND since >= {int(oldest)}" if oldest else ""
+    return f"SELECT rowid FROM {table} WHERE {key} IN (SELECT wanted_id FROM wanted){since}"
 
 
-def _bodies(database: "DuckDBPyConnection", table: str, ids: set[str]) -> list[tuple[str, str]]:
+def bodies(
+    database: "DuckDBPyConnection", table: str, ids: set[str], *, body: str = "body"
+) -> list[tuple[str, str]]:
+    """(id, body) of those of `ids` that messages, or toolsets, have."""
     if not ids:
         return []
-    with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
-        return database.execute(
-            f"SELECT id, body FROM {table} WHERE rowid IN ({_row_ids(table, 'id')})"
+    if table == "messages":
+        wanted = table_of({"wanted_key": "BIGINT"}, [(columns.short_key(one),) for one in ids])
+        match = "key IN (SELECT wanted_key FROM wanted)"
+    else:
+        wanted = table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])
+        match = "id IN (SELECT wanted_id FROM wanted)"
+    with seen_as(database, "wanted", wanted):
+        found = database.execute(
+            f"SELECT id, {body} FROM {table} WHERE rowid IN (SELECT rowid FROM {table} "
+            f"WHERE {match})"
         ).fetchall()
+    return [one for one in found if one[0] in ids]
 
 
 def named(

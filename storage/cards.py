@@ -1,0 +1,153 @@
+"""Cards: one narrow row a trace, so that a list of a million is filtered without a join.
+
+Enters the committer's transaction, with the ledger sequence that it writes; leaves the cards of
+every trace that it touched: through the trace itself, a grade, or what somebody said. Invariant: a
+card is a function of the other tables, and no card is older than what it is made of.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+REVIEW = "review"
+"""The name of feedback that is a reviewer's verdict."""
+
+_SPOKEN_OF = """
+WITH new AS (SELECT DISTINCT project, target, target_kind FROM feedback WHERE since = $sequence)
+SELECT stands_for AS trace_id FROM cards JOIN new ON cards.project = new.project
+    AND target_kind = 'conversation' AND conversation = target
+UNION SELECT stands_for FROM cards JOIN new ON cards.project = new.project
+    AND target_kind = 'trace' AND trace_id = target
+UNION SELECT stands_for FROM cards JOIN new ON cards.project = new.project
+    AND target_kind = 'trace' AND external_id = target
+UNION SELECT stands_for FROM
+    (SELECT project, stands_for, unnest(handles) AS handle FROM cards) AS one
+    JOIN new ON one.project = new.project AND target_kind <> 'conversation' AND handle = target
+"""
+_TOUCHED = """
+CREATE OR REPLACE TEMP TABLE touched AS
+WITH found AS (
+    SELECT id AS trace_id FROM traces WHERE since = $sequence
+    UNION SELECT trace_id FROM grades WHERE since = $sequence
+    {spoken}
+), copied AS (SELECT id, duplicate_of FROM traces WHERE duplicate_of IS NOT NULL)
+SELECT trace_id FROM found
+UNION SELECT duplicate_of FROM copied WHERE id IN (FROM found)
+UNION SELECT id FROM copied WHERE duplicate_of IN (FROM found)
+"""
+_ALL = "CREATE OR REPLACE TEMP TABLE touched AS SELECT id AS trace_id FROM traces"
+
+_REMADE = """
+CREATE OR REPLACE TEMP TABLE remade AS
+WITH called AS (
+    SELECT trace_id, min(since) AS first_since, count(input) AS calls,
+        bool_or(error IS NOT NULL) AS failed,
+        last(coalesce(response_model, model) ORDER BY coalesce(started, 0), id)
+            FILTER (len(output) > 0) AS model,
+        last(deployment ORDER BY coalesce(started, 0), id) FILTER (input IS NOT NULL)
+            AS deployment,
+        last(finish_reasons[1] ORDER BY coalesce(started, 0), id) FILTER (len(output) > 0)
+            AS finish,
+        coalesce(bool_or(len(output) > 0), false) AS answered,
+        CASE WHEN count(input) = count(input_tokens) THEN sum(input_tokens) END AS input_tokens,
+        CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END
+            AS output_tokens,
+        list(id) || list(rest ->> '$.attributes.response_id')
+            FILTER (contains(rest, '"response_id"'))
+            || list(rest ->> '$.attributes."gen_ai.response.id"')
+            FILTER (contains(rest, '"gen_ai.response.id"')) AS handles
+    FROM spans SEMI JOIN touched USING (trace_id)
+    WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
+), sampled AS (
+    SELECT trace_id, avg(list_avg(logprobs)) AS logprob
+    FROM tokens SEMI JOIN touched USING (trace_id)
+    WHERE choice = 0 AND len(logprobs) > 0 AND since >= $oldest GROUP BY trace_id
+), latest AS (
+    SELECT trace_id, weight, value FROM grades SEMI JOIN touched USING (trace_id)
+    WHERE span_id IS NULL
+    QUALIFY row_number() OVER (
+        PARTITION BY trace_id, reward ORDER BY given DESC, since DESC, digest DESC
+    ) = 1
+), rewarded AS (
+    SELECT trace_id, count(value) AS graded, count(*) - count(value) AS ungiven,
+        CASE WHEN count(value) = count(*) THEN sum(weight * value) / sum(weight) END AS reward
+    FROM latest WHERE weight > 0 GROUP BY trace_id
+)
+SELECT traces.id AS trace_id, since, coalesce(first_since, since) AS first_since, project, origin,
+    external_id, conversation, user_id, problem_id, run_id, fidelity,
+    coalesce(duplicate_of, traces.id) AS stands_for, coalesce(handles, []) AS handles, started,
+    ended, spans, coalesce(calls, 0) AS calls, model, deployment, nullif(finish, '') AS finish,
+    coalesce(answered, false) AS answered, coalesce(failed, false) AS failed, input_tokens,
+    output_tokens, logprob, reward, coalesce(ungiven, 0) AS ungiven, coalesce(graded, 0) AS graded
+FROM (SELECT * FROM traces WHERE since >= $oldest) AS traces
+SEMI JOIN touched ON traces.id = touched.trace_id
+LEFT JOIN called ON called.trace_id = traces.id
+LEFT JOIN sampled ON sampled.trace_id = traces.id
+LEFT JOIN rewarded ON rewarded.trace_id = traces.id
+"""
+_SAID = f"""
+CREATE OR REPLACE TEMP TABLE spoken AS
+WITH keys AS (
+    SELECT stands_for, project, 'trace' AS kind, trace_id AS key FROM remade
+    UNION SELECT stands_for, project, 'trace', external_id FROM remade
+    UNION SELECT stands_for, project, 'conversation', conversation FROM remade
+        WHERE conversation IS NOT NULL
+    UNION SELECT stands_for, project, kind, handle FROM
+        (SELECT stands_for, project, unnest(handles) AS handle FROM remade),
+        (VALUES ('trace'), ('span')) AS kinds(kind)
+), asked AS (
+    SELECT * FROM feedback SEMI JOIN keys
+        ON feedback.project = keys.project AND target = key AND target_kind = kind
+    QUALIFY row_number() OVER (PARTITION BY project, target, target_kind, name, said_by
+                               ORDER BY said DESC, id DESC) = 1
+), about AS (
+    SELECT DISTINCT stands_for AS trace_id, asked.id, name, said_by,
+        body ->> '$.attributes.verdict' AS ruling,
+        CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
+    FROM asked JOIN keys ON asked.project = keys.project AND target = key AND target_kind = kind
+)
+SELECT trace_id, count(*) FILTER (name <> '{REVIEW}' OR ruling IS NULL) AS said,
+    avg(yes::INTEGER) FILTER (name <> '{REVIEW}') AS liked,
+    list(DISTINCT said_by) FILTER (ruling IN ('accepted', 'rejected', 'corrected'))
+        AS reviewers,
+    avg((ruling = 'accepted')::INTEGER) FILTER (ruling IN ('accepted', 'rejected', 'corrected'))
+        AS verdict
+FROM about GROUP BY trace_id
+"""
+_OLDEST = """
+SELECT least($sequence, coalesce(min(first_since), $sequence)) FROM cards SEMI JOIN touched
+    USING (trace_id)
+"""
+"""The sequence from which on the rows of all that was touched lie: what lies before is not read."""
+_REPLACE = """
+DELETE FROM cards WHERE trace_id IN (FROM touched);
+INSERT INTO cards BY NAME
+SELECT remade.*, coalesce(said, 0) AS said, liked, coalesce(reviewers, []) AS reviewers, verdict
+FROM remade LEFT JOIN spoken USING (trace_id);
+"""
+
+
+def refresh(database: "DuckDBPyConnection", sequence: int) -> None:
+    """Makes the cards anew of all that this transaction touched; of all, where there are none."""
+    whole = _first_time(database)
+    if whole:
+        database.execute(_ALL)
+    else:
+        spoken = _any(database, "SELECT 1 FROM feedback WHERE since = $sequence", sequence)
+        union = f"UNION SELECT trace_id FROM ({_SPOKEN_OF})" if spoken else ""
+        database.execute(_TOUCHED.format(spoken=union), {"sequence": sequence})
+    if _any(database, "SELECT 1 FROM touched"):
+        ((oldest,),) = database.execute(_OLDEST, {"sequence": sequence}).fetchall()
+        database.execute(_REMADE, {"oldest": 0 if whole else oldest})
+        database.execute(_SAID)
+        database.execute(_REPLACE)
+
+
+def _first_time(database: "DuckDBPyConnection") -> bool:
+    return not _any(database, "SELECT 1 FROM cards") and _any(database, "SELECT 1 FROM traces")
+
+
+def _any(database: "DuckDBPyConnection", query: str, sequence: int | None = None) -> bool:
+    values = {} if sequence is None else {"sequence": sequence}
+    return bool(database.execute(f"{query} LIMIT 1", values).fetchall())
