@@ -1,0 +1,211 @@
+"""The overview's charts: reward of recorded traffic over time, and on held-out problems by turn.
+
+Enter records; leave altair charts that Streamlit's theme colours for light and dark.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from app.views.ledger_data import Turn, outcome_of
+from flywheel.lineage import Decision
+from storage.glance import Bucket, Glance
+
+_Z = 1.96
+_MOST_LABELS = 12
+"""Deployments whose names are written into the chart; the others are lines only."""
+_SCALE = (-0.02, 1.02)
+BLUE, GREY, GREEN, ORANGE = "#3b82c4", "#9aa5b1", "#2f9e6e", "#e07b39"
+"""Legible on white and on black."""
+
+
+def interval(bucket: Bucket) -> tuple[float | None, float | None]:
+    """95% interval of the bucket's mean reward. Rewards from 0 to 1 get Wilson's, which does not
+    collapse where all are alike; wider ones the normal one."""
+    if bucket.reward is None or bucket.graded < 2:
+        return None, None
+    mean, count = bucket.reward, bucket.graded
+    if not 0 <= mean <= 1 or (bucket.spread or 0) > 0.8:
+        half = _Z * (bucket.spread or 0) / math.sqrt(count)
+        return mean - half, mean + half
+    square = _Z * _Z
+    middle = (mean + square / (2 * count)) / (1 + square / count)
+    half = _Z / (1 + square / count) * math.sqrt(
+        mean * (1 - mean) / count + square / (4 * count * count)
+    )  # fmt: skip
+    return middle - half, middle + half
+
+
+def reward_over_time(found: Glance, deployed: Sequence[Decision]) -> Any:
+    """Mean reward a stretch of time with its interval, and where each deployment began."""
+    import altair as alt
+
+    rows = []
+    for one in found.buckets:
+        low, high = interval(one)
+        rows.append({
+            "at": _iso(one.start), "reward": one.reward, "low": low, "high": high,
+            "graded": one.graded, "traces": one.traces,
+        })  # fmt: skip
+    time = alt.X("at:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False))
+    value = alt.Y("reward:Q", title="mean reward", scale=alt.Scale(domain=_domain(rows)))
+    base = alt.Chart(values(rows)).encode(x=time)
+    band = base.mark_area(opacity=0.22).encode(
+        y=alt.Y("low:Q", title="mean reward", scale=alt.Scale(domain=_domain(rows))), y2="high:Q"
+    )
+    told = [
+        alt.Tooltip("at:T", title="from (UTC)", format="%Y-%m-%d %H:%M"),
+        alt.Tooltip("reward:Q", title="mean reward", format=".3f"),
+        alt.Tooltip("low:Q", title="at least", format=".3f"),
+        alt.Tooltip("high:Q", title="at most", format=".3f"),
+        alt.Tooltip("graded:Q", title="graded", format=","),
+        alt.Tooltip("traces:Q", title="traces", format=","),
+    ]
+    line = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=value, tooltip=told)
+    layers: list[Any] = [band, line, *_marks(found, deployed)]
+    return alt.layer(*layers).properties(height=280)
+
+
+def _domain(rows: Sequence[dict[str, Any]]) -> list[float]:
+    known = [row[name] for row in rows for name in ("low", "high", "reward")
+             if row[name] is not None]  # fmt: skip
+    if not known or (min(known) >= 0 and max(known) <= 1):
+        return list(_SCALE)
+    room = 0.05 * (max(known) - min(known) or 1)
+    return [min(known) - room, max(known) + room]
+
+
+def _marks(found: Glance, deployed: Sequence[Decision]) -> list[Any]:
+    import altair as alt
+
+    first = found.first or 0
+    inside = [one for one in deployed if one.at >= first]
+    if not inside:
+        return []
+    rows = [
+        {
+            "at": _iso(one.at), "deployment": one.deployment, "outcome": one.outcome,
+            "by": one.by, "reason": one.reason[:300], "level": number % 3,
+            "label": one.deployment if len(inside) - number <= _MOST_LABELS else "",
+        }
+        for number, one in enumerate(inside)
+    ]  # fmt: skip
+    told = [
+        alt.Tooltip("deployment:N"), alt.Tooltip("outcome:N"), alt.Tooltip("by:N"),
+        alt.Tooltip("at:T", title="at (UTC)", format="%Y-%m-%d %H:%M"), alt.Tooltip("reason:N"),
+    ]  # fmt: skip
+    base = alt.Chart(values(rows)).encode(x="at:T", tooltip=told)
+    rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color=ORANGE)
+    labels = [
+        base.transform_filter(f"datum.level == {level}")
+        .mark_text(align="right", baseline="top", dx=-4, dy=4 + 14 * level, color=ORANGE)
+        .encode(text="label:N", y=alt.value(0))
+        for level in range(3)
+        if any(row["level"] == level for row in rows)
+    ]
+    return [rule, *labels]
+
+
+def traces_over_time(found: Glance) -> Any:
+    """How much came in each stretch: graded, and not."""
+    import altair as alt
+
+    rows = [
+        {"at": _iso(one.start), "to": _iso(one.start + found.width), "kind": kind,
+         "low": low, "high": high, "traces": high - low}
+        for one in found.buckets
+        for kind, low, high in (
+            ("graded", 0, one.graded), ("not graded", one.graded, one.traces)
+        )
+        if high > low
+    ]  # fmt: skip
+    return (
+        alt.Chart(values(rows))
+        .mark_rect()
+        .encode(
+            x=alt.X("at:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False)),
+            x2="to:T",
+            y=alt.Y("low:Q", title="traces", axis=alt.Axis(tickCount=3, format="~s")),
+            y2="high:Q",
+            color=alt.Color(
+                "kind:N", title=None, legend=alt.Legend(orient="top"),
+                scale=alt.Scale(domain=["graded", "not graded"], range=[BLUE, GREY]),
+            ),
+            tooltip=[
+                alt.Tooltip("at:T", title="from (UTC)", format="%Y-%m-%d %H:%M"),
+                alt.Tooltip("kind:N", title="they are"),
+                alt.Tooltip("traces:Q", format=","),
+            ],
+        )
+        .properties(height=140)
+    )  # fmt: skip
+
+
+def heldout_by_turn(turns: Sequence[Turn]) -> Any | None:
+    """What champion and candidate of each turn were worth on the problems held out; the bar is the
+    interval of their difference, laid at the champion: above it, the candidate is better."""
+    import altair as alt
+
+    rows = [row for turn in turns for row in _sides(turn)]
+    if not rows:
+        return None
+    place = alt.X("turn:N", title="turn", sort=alt.SortField("number"),
+                  axis=alt.Axis(labelAngle=0, labelOverlap=True))  # fmt: skip
+    scale = alt.Scale(domain=list(_SCALE), clamp=True)
+    base = alt.Chart(values(rows)).encode(
+        x=place,
+        xOffset=alt.XOffset("side:N", sort=["champion", "candidate"]),
+        color=alt.Color(
+            "shown:N", title=None, legend=alt.Legend(orient="top"),
+            scale=alt.Scale(
+                domain=["champion", "promoted", "not promoted"], range=[GREY, GREEN, ORANGE]
+            ),
+        ),
+        tooltip=[
+            "deployment:N", "side:N", alt.Tooltip("outcome:N", title="turn"),
+            alt.Tooltip("reward:Q", format=".3f"), alt.Tooltip("difference:Q", format="+.3f"),
+            alt.Tooltip("interval:N", title="95% interval"), "problems:Q",
+        ],
+    )  # fmt: skip
+    bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, opacity=0.6).encode(
+        y=alt.Y("low:Q", title="held-out reward", scale=scale), y2="high:Q"
+    )  # fmt: skip
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
+        y=alt.Y("reward:Q", title="held-out reward", scale=scale)
+    )
+    return alt.layer(bars, points).properties(height=260)
+
+
+def _sides(turn: Turn) -> list[dict[str, Any]]:
+    if turn.evaluation is None:
+        return []
+    overall, outcome = turn.evaluation.overall, outcome_of(turn)
+    known = None not in (overall.champion, overall.low, overall.high)
+    told = {
+        "turn": str(turn.number), "number": turn.number, "outcome": outcome.replace("_", " "),
+        "problems": overall.problems, "difference": overall.difference,
+        "interval": f"{overall.low:+.3f} to {overall.high:+.3f}" if known else "unknown",
+    }  # fmt: skip
+    champion = overall.champion or 0.0
+    return [
+        {**told, "side": "champion", "shown": "champion", "deployment": turn.evaluation.champion,
+         "reward": overall.champion},
+        {**told, "side": "candidate", "reward": overall.candidate,
+         "shown": "promoted" if outcome == "promoted" else "not promoted",
+         "deployment": turn.evaluation.candidate,
+         "low": champion + (overall.low or 0.0) if known else None,
+         "high": champion + (overall.high or 0.0) if known else None},
+    ]  # fmt: skip
+
+
+def values(rows: Sequence[dict[str, Any]]) -> Any:
+    """Rows as a chart takes them in, without a data frame between."""
+    import altair as alt
+
+    data: Any = alt.Data
+    return data(values=list(rows))
+
+
+def _iso(at: int) -> str:
+    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
