@@ -14,21 +14,34 @@ from typing import Any, Self
 
 import httpx
 
-from flywheel.errors import EngineError, Refused
+from flywheel.errors import CorruptFile, EngineError, MissingPart, Refused
 from flywheel.progress import report
+from serving.engines.adapter_files import linked, misfit
 from serving.engines.contract import Generated
+from serving.engines.reach import Access
 
 BATCH = 64
 """Sequences scored in one request, at most."""
 _TRIES = 10
 """How often an engine that is too busy is asked again."""
+_COUNTED = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
+_NOT_AT_RUN_TIME = (
+    "adapter {name} was not loaded: the vLLM at {url} takes no adapters while it runs. Start it "
+    "with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
+)
 
 
 class EngineClient:
-    def __init__(self, url: str, *, timeout_s: float = 600.0) -> None:
-        self.url = url.rstrip("/")
+    """`access`: what must be known beside the URL; a server's record has it."""
+
+    def __init__(self, url: str, *, timeout_s: float = 600.0, access: Access | None = None) -> None:
+        self.url, self.access = url.rstrip("/"), access or Access()
         timeout = httpx.Timeout(timeout_s, connect=5.0)
-        self._http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+        key = self.access.key
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout, headers=headers, trust_env=False
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -47,13 +60,18 @@ class EngineClient:
             return False
 
     def health(self) -> dict[str, Any]:
-        """What /health says; empty where an engine says nothing there, as vLLM.
+        """What /health says, and the digests that we know where it says nothing, as vLLM.
 
         Raises:
             EngineError: no answer.
         """
         answer = self._send("GET", "/health", timeout=5.0)
-        return self._json(answer) if answer.content else {}
+        said: dict[str, Any] = self._json(answer) if answer.content else {}
+        known = {
+            "template_digest": self.access.template_digest,
+            "tokenizer_digest": self.access.tokenizer_digest,
+        }
+        return {**{name: value for name, value in known.items() if value}, **said}
 
     def wait_ready(
         self, timeout_s: float = 180.0, *, alive: Callable[[], str | None] = lambda: None
@@ -85,11 +103,42 @@ class EngineClient:
             Refused: the adapter cannot be served, or the name has other weights.
             EngineError: the engine failed.
         """
-        body = {"lora_name": name, "lora_path": str(folder.resolve())}
+        path = self._checked(name, folder)
+        body = {"lora_name": name, "lora_path": path}
         answer = self._send("POST", "/v1/load_lora_adapter", body)
-        if answer.status_code in (400, 404):
+        if answer.status_code == 400 and "already been loaded" in answer.text:
+            if self._loaded_from(name) != path:
+                raise Refused(
+                    f"adapter {name} was not loaded: the name has other weights; other weights "
+                    "need a new name"
+                )
+        elif answer.status_code == 404 and not answer.json().get("error"):
+            raise Refused(_NOT_AT_RUN_TIME.format(url=self.url, name=name))
+        elif answer.status_code in (400, 404) or (answer.status_code == 500 and self.ready()):
+            # vLLM says 500 to an adapter that it cannot take, and serves on.
             raise Refused(f"adapter {name} was not loaded: {_words(answer)}")
-        self._check(answer)
+        else:
+            self._check(answer)
+
+    def _checked(self, name: str, folder: Path) -> str:
+        """The path by which the engine shall load `folder`."""
+        path = folder.resolve()
+        if self.access.kind == "embedded":
+            return str(path)
+        model = Path(self.access.model) if self.access.model else None
+        try:
+            why = misfit(name, path, model=model, max_rank=self.access.max_rank)
+            if why is None and self.access.links is not None:
+                return str(linked(path, Path(self.access.links)))
+        except (CorruptFile, MissingPart) as error:
+            why = str(error)
+        if why is not None:
+            raise Refused(f"adapter {name} was not loaded: {why}")
+        return str(path)
+
+    def _loaded_from(self, name: str) -> str | None:
+        cards = self._call("GET", "/v1/models")["data"]
+        return next((card.get("root") for card in cards if card["id"] == name), None)
 
     def unload_adapter(self, name: str) -> None:
         """Unloading what is not there is no error."""
@@ -158,7 +207,20 @@ class EngineClient:
         return answer
 
     def drain(self) -> None:
-        self._call("POST", "/v1/drain", {})
+        """vLLM lets in whatever comes: there, whoever sends must have ceased, and this waits for
+        what is under way."""
+        if self.access.kind == "embedded":
+            self._call("POST", "/v1/drain", {})
+            return
+        while self._under_way():
+            time.sleep(0.05)
+
+    def _under_way(self) -> float:
+        """Requests that vLLM answers or has waiting."""
+        answer = self._send("GET", "/metrics")
+        self._check(answer)
+        lines = (line for line in answer.text.splitlines() if line.startswith(_COUNTED))
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         answer = self._send(method, path, body)

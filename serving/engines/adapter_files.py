@@ -1,0 +1,193 @@
+"""What can be told of an adapter from its files, before an engine is asked to load it.
+
+Enter: a folder in peft's format, the base model's folder, the largest rank. Leaves: why no vLLM
+could serve it as it was trained, or None. Only headers and numbers are read; no torch.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel.errors import CorruptFile
+
+_WEIGHTS = "adapter_model.safetensors"
+_CONFIG = "adapter_config.json"
+_PREFIX = "base_model.model."
+_HEADER = 64 * 2**20
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_BF16_EXPONENT = 0x7F80
+
+
+class _Entry(msgspec.Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class _Config(msgspec.Struct):
+    r: int
+    peft_type: str = "LORA"
+    rank_pattern: dict[str, int] | None = None
+    modules_to_save: list[str] | None = None
+    use_dora: bool = False
+    bias: str = "none"
+    lora_bias: bool = False
+
+
+def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None) -> str | None:
+    """Why `folder` cannot be served as the model `name`; None = nothing says so.
+
+    Args:
+        model: the base model's folder; None = unknown here, modules are not compared.
+
+    Raises:
+        CorruptFile: its files are not an adapter's, or are cut short.
+    """
+    if not name.isprintable() or not 0 < len(name) <= 200 or name == "base" or "." in name:
+        return f"{name!r} cannot be its name"
+    config = _config(folder)
+    if config.peft_type != "LORA" or config.use_dora or config.lora_bias or config.bias != "none":
+        return f"{folder}: only plain LoRA adapters can be served (no DoRA, no bias)"
+    if config.modules_to_save:
+        return (
+            f"{folder} replaces whole modules ({', '.join(config.modules_to_save)}): train "
+            "without modules_to_save"
+        )
+    largest = max([config.r, *(config.rank_pattern or {}).values()])
+    if max_rank is not None and largest > max_rank:
+        return (
+            f"{folder} has rank {largest} and the engine makes room for {max_rank}: raise "
+            "max_rank in [serving] and start the server again, or train with a lower rank"
+        )
+    entries = tensors_of(folder / _WEIGHTS)
+    unknown = _unknown(entries, _modules(model)) if model is not None else None
+    if unknown is not None:
+        return f"{folder} does not fit the base model: {unknown}"
+    return _not_finite(folder / _WEIGHTS, entries)
+
+
+def linear_modules(model: Path) -> list[str]:
+    """Last names of the base model's linear layers, the output head left out: what adapters of
+    ours are made of."""
+    return sorted(
+        {
+            module.rpartition(".")[2]
+            for module, shape in _modules(model).items()
+            if len(shape) == 2 and ".layers." in f".{module}."
+        }
+    )
+
+
+def linked(folder: Path, links: Path) -> Path:
+    """A link to `folder` whose name is the digest of its weights: so an engine that tells the path
+    it loaded a name from tells the weights."""
+    from trainer.models import digest_of
+
+    links.mkdir(parents=True, exist_ok=True)
+    link = links / digest_of(folder)
+    if link.is_symlink() and os.readlink(link) == str(folder):
+        return link
+    with tempfile.TemporaryDirectory(dir=links, prefix=".") as place:
+        made = Path(place) / "link"
+        made.symlink_to(folder)
+        os.replace(made, link)
+    return link
+
+
+def tensors_of(path: Path) -> dict[str, _Entry]:
+    """Name, type, shape and place of each tensor of a safetensors file.
+
+    Raises:
+        CorruptFile: it is none, or is cut short.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= _HEADER:
+                raise ValueError("no header")
+            header: dict[str, Any] = msgspec.json.decode(file.read(length))
+            header.pop("__metadata__", None)
+            entries = msgspec.convert(header, dict[str, _Entry])
+        end = max((entry.data_offsets[1] for entry in entries.values()), default=0)
+        if path.stat().st_size != 8 + length + end:
+            raise ValueError("it is cut short")
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise CorruptFile(f"{path} is not a whole safetensors file ({error})") from error
+    return entries
+
+
+def _config(folder: Path) -> _Config:
+    path = folder / _CONFIG
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Config)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+
+
+def _modules(model: Path) -> dict[str, tuple[int, ...]]:
+    """The base model's weights by the names of their modules."""
+    return {
+        name.removesuffix(".weight"): entry.shape
+        for path in sorted(model.glob("*.safetensors"))
+        for name, entry in tensors_of(path).items()
+        if name.endswith(".weight")
+    }
+
+
+def _unknown(entries: dict[str, _Entry], known: dict[str, tuple[int, ...]]) -> str | None:
+    if not entries:
+        return "it has no weights"
+    for name, entry in entries.items():
+        module, found, side = name.removeprefix(_PREFIX).partition(".lora_")
+        if not found or side not in ("A.weight", "B.weight"):
+            return f"{name} is no part of a LoRA adapter"
+        shape = known.get(module)
+        if shape is None:
+            return f"the base model has no module {module}"
+        if module.endswith(("lm_head", "embed_tokens")):
+            return f"{module} cannot be adapted, only the linear layers before the output head"
+        width = entry.shape[1] if side[0] == "A" else entry.shape[0]
+        if width != (shape[1] if side[0] == "A" else shape[0]):
+            return f"{name} is {entry.shape}, and {module} of the base model is {shape}"
+    return None
+
+
+def _not_finite(path: Path, entries: dict[str, _Entry]) -> str | None:
+    return next(
+        (
+            f"{path}: {name} has weights that are not finite numbers"
+            for name, finite in _finite(path, entries)
+            if not finite
+        ),
+        None,
+    )
+
+
+def _finite(path: Path, entries: dict[str, _Entry]) -> Iterator[tuple[str, bool]]:
+    import numpy
+
+    data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
+    begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    for name, entry in entries.items():
+        if entry.dtype not in _TYPES:
+            raise CorruptFile(f"{path}: {name} is {entry.dtype}, not floating point")
+        first, last = entry.data_offsets
+        values = data[begin + first : begin + last].view(_TYPES[entry.dtype])
+        if entry.dtype == "BF16":
+            yield name, bool(((values & _BF16_EXPONENT) != _BF16_EXPONENT).all())
+        else:
+            yield name, bool(numpy.isfinite(values).all())
+
+
+def is_tied(model: Path) -> bool:
+    """Whether the output head of the model in `model` is its embeddings."""
+    try:
+        config = json.loads((model / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise CorruptFile(f"{model / 'config.json'} cannot be read: {error}") from error
+    return bool(config.get("tie_word_embeddings", False))

@@ -1,0 +1,27 @@
+"""How an engine is reached: its URL, and what a client must know beside it.
+
+The server writes it into its record, so that whoever finds the server finds the engine: the turn,
+a rollback, the doctor. `client_of` is the one way from a record to a client.
+"""
+
+from typing import Literal
+
+from flywheel.records import Record
+
+Kind = Literal["embedded", "vllm"]
+
+
+class Access(Record, frozen=True, kw_only=True):
+    kind: Kind = "embedded"
+    key: str | None = None
+    """Is sent with every request as a bearer token; None = the engine wants none."""
+    model: str | None = None
+    """Folder of the base model, where adapters are compared with it before they are sent."""
+    links: str | None = None
+    """Folder of ours in which adapters are linked under their digests before vLLM, which keeps
+    the path that it was given, loads them; None = they are sent by their own path."""
+    max_rank: int | None = None
+    """Largest rank of an adapter; None = any."""
+    template_digest: str | None = None
+    """Of the chat template, where the engine itself does not say; None = not known."""
+    tokenizer_digest: str | None = None
