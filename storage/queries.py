@@ -304,9 +304,8 @@ def _keys_of_copies(
     database: "DuckDBPyConnection", ids: list[str]
 ) -> Iterator[tuple[str, str, str, str]]:
     rows = database.execute(
-        "SELECT project, id, external_id, conversation, duplicate_of, "
-        "(SELECT list(spans.id) FROM spans WHERE trace_id = traces.id) "
-        "FROM traces WHERE duplicate_of IN (SELECT unnest($ids))",
+        "SELECT project, trace_id, external_id, conversation, stands_for, handles FROM cards "
+        "WHERE stands_for IN (SELECT unnest($ids)) AND stands_for <> trace_id",
         {"ids": ids},
     ).fetchall()
     for project, copy, external_id, conversation, original, spans in rows:
