@@ -16,6 +16,7 @@ from storage.formats import FORMATS
 from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
 from storage.rows_in import Row
+from storage.whole import whole
 
 
 @dataclass
@@ -68,11 +69,15 @@ def _read_row(
 ) -> str | None:
     """Reads one row and adds what it gave; returns the format that read it."""
     value = decode(data)
-    if isinstance(value, list) and value and isinstance(value[0], dict) and "role" not in value[0]:
+    if isinstance(value, list) and _are_rows(value) and whole(value) is None:
         for item in value:  # one line that holds an array of rows
             name = _add(item, context, name, fixed, read, line)
         return name
     return _add(value, context, name, fixed, read, line)
+
+
+def _are_rows(values: list[Any]) -> bool:
+    return bool(values) and isinstance(values[0], dict) and "role" not in values[0]
 
 
 def _add(
@@ -113,7 +118,7 @@ def recognised(value: object) -> str:
 
 
 def _parsed(value: Any, context: Context, name: str) -> Parsed:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) and not (FORMATS[name].whole and isinstance(value, list)):
         raise BadRecord(f"is not an object, as rows of {name} are ({_seen(value)})")
     try:
         return FORMATS[name].read(value, context)

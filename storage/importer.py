@@ -8,6 +8,7 @@ not read again. `Trace.raw` is `DIGEST#OFFSET+LENGTH`: a slice of the chunk in t
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +30,10 @@ from storage.quarantine import quarantine
 from storage.raw import RawStore
 from storage.receipts import Receipt, Reject
 from storage.rows_in import Row, chunks, rows
+from storage.whole import joined
+from storage.zip_in import is_zip, zip_files
 
-READER = 1
+READER = 2
 """Raised when formats read rows otherwise than before, so that known chunks are read again."""
 MOST_REJECTS = 10_000
 """Rejects that a report names; all are counted, and all are in the quarantine."""
@@ -110,8 +113,9 @@ def import_path(
             row = Row(1, b"", file.problem)
             importing.chunk(name, [row])
         else:
-            for chunk in chunks(rows(blocks(file.path), max_line)):
-                importing.chunk(name, chunk)
+            for inner, found_rows in _files_of(file.path, max_line):
+                for chunk in chunks(joined(found_rows, format, max_line)):
+                    importing.chunk(f"{name}!{inner}" if inner else name, chunk)
         done += file.size
     report("import", total, total, "committing")
     commit(home)
@@ -138,6 +142,14 @@ def raw_row(home: Home, key: str) -> bytes:
         return data
     offset, _, length = place.partition("+")
     return data[int(offset) : int(offset) + int(length)]
+
+
+def _files_of(path: Path, max_line: int) -> Iterator[tuple[str, Iterator[Row]]]:
+    """The rows of a file, or of each file in it."""
+    if is_zip(path):
+        yield from zip_files(path, max_line)
+    else:
+        yield "", rows(blocks(path), max_line)
 
 
 def _readable(path: Path) -> str:

@@ -60,6 +60,9 @@ class Format(NamedTuple):
     """Whether a decoded row or document is of this format. Cheap, and never raises."""
     read: Read
     """Raises BadRecord where the whole row cannot be understood."""
+    whole: bool = False
+    """Whether a file's rows may be parts of one trace: `recognise` and `read` then take the list of
+    them too."""
 
 
 class Rest:
