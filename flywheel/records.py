@@ -191,6 +191,9 @@ class Span(Record, frozen=True, kw_only=True):
     result: ToolResult | None = None
     version: int = 0
     """The sender's version of this span; a higher one wins, an equal one by content hash."""
+    parts: dict[str, int] = field(default_factory=dict)
+    """Of a span that is told in parts: the fields that this part knows ("end", "call.input"), each
+    with its version. {} = it is whole, and stands above any part of it."""
     attributes: dict[str, Any] = field(default_factory=dict)
     """What the format said and no field above holds."""
 

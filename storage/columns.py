@@ -57,6 +57,7 @@ class SpanRest(Record, frozen=True, kw_only=True):
     """What of a span has no column."""
 
     attributes: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
     tool: ToolCall | None = None
     result: ToolResult | None = None
     sampling: Sampling = PLAIN.sampling
@@ -107,13 +108,15 @@ class Rows:
             span.end, span.error, span.version, copy_of,
         )  # fmt: skip
         if call is None:
-            rest = SpanRest(attributes=span.attributes, tool=span.tool, result=span.result)
+            rest = SpanRest(
+                attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result
+            )
             self.spans.append((*common, *[None] * 14, _or_none(rest)))
             return
         usage = call.usage
         rest = SpanRest(
-            attributes=span.attributes, tool=span.tool, result=span.result, sampling=call.sampling,
-            usage_reason=usage.reason,
+            attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result,
+            sampling=call.sampling, usage_reason=usage.reason,
         )  # fmt: skip
         self.spans.append((
             *common, [self._message(one) for one in call.input],
@@ -227,6 +230,7 @@ def _span_of(
         id=row["id"], kind=row["kind"], name=row["name"], parents=tuple(row["parents"]),
         start=row["started"], end=row["ended"], error=row["error"], version=row["version"],
         call=call, tool=rest.tool, result=rest.result, attributes=rest.attributes,
+        parts=rest.parts,
     ))  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from flywheel.records import (
     Unknown,
     model_spans,
 )
+from storage.span_parts import disputed
 
 Judgement = tuple[Fidelity, tuple[str, ...]]
 
@@ -55,6 +56,8 @@ def judge_call(span: Span, *, served: bool = False) -> Judgement:
 
 def _broken(span: Span, call: ModelCall, served: bool) -> Iterator[str]:
     """What no token ids can make good."""
+    for name in disputed(span):
+        yield f"its parts contradict each other in {name.removeprefix('call.')}"
     if not call.choices:
         yield f"no answer: {span.error or 'none was recorded'}"
         return

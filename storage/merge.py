@@ -1,8 +1,9 @@
 """Parts of one trace become one trace, whatever order, grouping and repetition they came in.
 
-Every field's rule picks a greatest element: a span by (version, content hash), a plain field by
-(known, content hash), attributes key by key. What is picked never depends on what came first, so
-merging is associative, commutative and idempotent.
+Every field's rule picks a greatest element: a span by (version, content hash), one told in parts
+field by field (see `span_parts`), a plain field by (known, content hash), attributes key by key.
+What is picked never depends on what came first, so merging is associative, commutative and
+idempotent.
 """
 
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from flywheel.ids import digest
 from flywheel.records import ModelCall, Span, Trace
 from storage.fidelity import judge
+from storage.span_parts import joined
 
 _PLAIN = (
     "project", "source", "external_id", "origin", "conversation", "user", "problem_id", "run_id",
@@ -136,6 +138,10 @@ def _ordered(spans: dict[str, Span]) -> tuple[Span, ...]:
 def _winner(old: Span | None, new: Span) -> Span:
     if old is None or old == new:
         return new if old is None else old
+    if old.parts or new.parts:
+        if old.parts and new.parts:
+            return settled(joined(old, new))
+        return new if old.parts else old
     if old.version != new.version:
         return old if old.version > new.version else new
     return old if digest(old) >= digest(new) else new

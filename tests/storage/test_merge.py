@@ -19,8 +19,10 @@ def span_of(draw: st.DrawFn) -> Span:
     if draw(st.booleans()):
         call = ModelCall(input=(say("user", draw(few("xy"))),),
                          choices=(Choice(message=say("assistant", draw(few("pq")))),))  # fmt: skip
+    parts = draw(few([{}, {}, {"end": 1}, {"start": 0, "call.choices": 1},
+                      {"call.input": 0, "kind": 1}, {"call.input": 1, "parents": 0}]))  # fmt: skip
     return Span(
-        id=draw(few("abcd")), kind=draw(few(["model", "tool"])),
+        id=draw(few("abcd")), kind=draw(few(["model", "tool"])), parts=parts,
         parents=tuple(draw(st.lists(few("abcz"), max_size=2))), start=draw(few([None, 1, 2])),
         version=draw(few([0, 0, 1])), call=call, attributes=draw(few([{}, {"k": 1}, {"k": "1"}])),
     )  # fmt: skip
