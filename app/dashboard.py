@@ -6,13 +6,13 @@ they are shown first; each has one public `view()`.
 
 import importlib
 import importlib.util
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
+from app.dashboard_server import LOOPBACK
 from app.people import Person, file_of, people, person_of
 from app.views import frame
 from flywheel.errors import FlywheelError, UsageError
@@ -74,17 +74,10 @@ def _opens(view: View) -> Callable[[], None]:
 def _only_where_allowed() -> None:
     """Names that anybody may type are for this machine only, whoever started Streamlit and how."""
     address = st.get_option("server.address")
-    if _configured() or not st.runtime.exists() or loopback(str(address or "0.0.0.0")):
+    if _configured() or not st.runtime.exists() or address in LOOPBACK:
         return
     st.error("This dashboard listens beyond this machine without a sign-in: it shows nothing.")
     st.stop()
-
-
-def loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _configured() -> bool:

@@ -20,7 +20,7 @@ MAY = {
 ROOMS = {
     "prefect": ("tasks/", "flows/"),
     "mlflow": ("serving/registry", "tasks/tracking"),
-    "streamlit": ("app/views/", "app/dashboard.py"),
+    "streamlit": ("app/views/", "app/dashboard"),  # its pages, and the process that serves them
     "altair": ("app/views/",),
     "matplotlib": ("tasks/tracking",),
     "torch": ("trainer/", "serving/engines/embedded"),
