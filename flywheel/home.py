@@ -61,6 +61,11 @@ class Home:
         return self.root / "server.json"
 
     @property
+    def engine(self) -> Path:
+        """What a running engine needs: sockets, caches, links to the adapters it has."""
+        return self.root / "engine"
+
+    @property
     def turns(self) -> Path:
         """Turns under way, one file a project."""
         return self.root / "turns"

@@ -206,6 +206,18 @@ class EngineClient:
         answer: dict[str, Any] = self._call("POST", "/v1/chat/completions", body)
         return answer
 
+    def tokenized(
+        self, model: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int]:
+        """The prompt that vLLM makes of a chat; the embedded engine has no such route."""
+        body = {
+            "model": model,
+            "messages": list(messages),
+            **({"tools": list(tools)} if tools else {}),
+        }
+        found: list[int] = self._call("POST", "/tokenize", body)["tokens"]
+        return found
+
     def drain(self) -> None:
         """vLLM lets in whatever comes: there, whoever sends must have ceased, and this waits for
         what is under way."""
