@@ -10,14 +10,16 @@ from tasks.grade import grade_recorded
 from tasks.ingest import ingest_inbox
 from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
+from tasks.slots import first_try, in_its_slot, run_name
 from tasks.turns import open_turn, serving
 
 
-@flow(name="curate", persist_result=False)
+@flow(name="curate", flow_run_name=run_name, persist_result=False)
+@in_its_slot()
 def curate(project: str) -> dict[str, Any]:
     """Raises: Refused where the data gate says no."""
     with serving(project):
-        this = open_turn(project, ingest_inbox())
+        this = open_turn(project, ingest_inbox(), fresh=first_try())
         grade_recorded(this)
         rollouts = sample_rollouts(this, mine_problems(this))
         return passed(curate_dataset(this, rollouts))

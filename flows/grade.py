@@ -1,4 +1,7 @@
-"""Recorded traces are ingested and graded; no turn is opened by it, since it runs every hour."""
+"""Recorded traces are ingested and graded; no turn is opened by it, since it runs every hour.
+
+What follows from the grades is told: enough of them, or a drift bound that broke, starts a turn.
+"""
 
 from typing import Any
 
@@ -6,11 +9,15 @@ from prefect import flow
 
 from tasks.grade import grade_recorded
 from tasks.ingest import ingest_inbox
+from tasks.slots import in_its_slot, run_name
+from tasks.tell import tell_of_grades
 from tasks.turns import alone, turn_to_come
 
 
-@flow(name="grade", persist_result=False)
+@flow(name="grade", flow_run_name=run_name, persist_result=False)
+@in_its_slot()
 def grade(project: str) -> dict[str, Any]:
     with alone(project):
         ingest_inbox()
-        return grade_recorded(turn_to_come(project))
+        graded = grade_recorded(turn_to_come(project))
+    return {**graded, **tell_of_grades(project)}

@@ -5,8 +5,10 @@ from typing import Any
 from prefect import flow
 
 from tasks.ingest import ingest_inbox
+from tasks.slots import in_its_slot, run_name
 
 
-@flow(name="ingest", persist_result=False)
+@flow(name="ingest", flow_run_name=run_name, persist_result=False)
+@in_its_slot()
 def ingest() -> dict[str, Any]:
     return ingest_inbox()

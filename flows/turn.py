@@ -15,11 +15,13 @@ from tasks.mine import mine_problems
 from tasks.promote import promote_candidate
 from tasks.report import conclude
 from tasks.sample import sample_rollouts
+from tasks.slots import first_try, in_its_slot, run_name
 from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
-@flow(name="turn", flow_run_name="turn of {project}", persist_result=False)
+@flow(name="turn", flow_run_name=run_name, persist_result=False)
+@in_its_slot(wait_s=4 * 3600)
 def turn(project: str) -> Any:
     """Turns the wheel once for the project in the folder `project`.
 
@@ -27,7 +29,7 @@ def turn(project: str) -> Any:
         Busy: a turn of this project is under way.
     """
     with serving(project):
-        this = open_turn(project, ingest_inbox())
+        this = open_turn(project, ingest_inbox(), fresh=first_try())
         try:
             grade_recorded(this)
             problems = mine_problems(this)

@@ -31,6 +31,21 @@ class Settings(BaseSettings):
     written out."""
     vllm: Path = Path(__file__).resolve().parent.parent / ".venv-vllm"
     """FLYWHEEL_VLLM: the environment that `make install-vllm` made."""
+    worker: str | None = None
+    """FLYWHEEL_WORKER: `pid@start` of the worker that started this run, which it does not outlive.
+    Set by the worker; None = nobody's."""
+    deployment: str | None = None
+    """FLYWHEEL_DEPLOYMENT: flow/PROJECT of the deployment that made this run; prefect.yaml sets it.
+    """
+    run_limit_s: float | None = Field(None, gt=0)
+    """FLYWHEEL_RUN_LIMIT_S: after which a run that a worker started is ended; prefect.yaml has it
+    for each flow."""
+    beat_s: float = Field(5.0, gt=0)
+    """FLYWHEEL_BEAT_S: how often a run says that it lives."""
+    silent_s: float = Field(60.0, gt=0)
+    """FLYWHEEL_SILENT_S: after which a run that says nothing is taken for dead."""
+    attempts: int = Field(3, ge=1)
+    """FLYWHEEL_ATTEMPTS: how often a run is begun in all, when its process dies."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from serving.engines.client import EngineClient
 
 
+class UnderWay(Busy):
+    """The project's turn is held by another process."""
+
+
 class Turn(Record, frozen=True, kw_only=True):
     run_id: str
     """Hash of project, champion, configuration, environment and data."""
@@ -76,7 +80,7 @@ def only_turn(project: Project) -> Iterator[None]:
     """Holds the project's turn for the time of the block; a second one is told at once.
 
     Raises:
-        Busy: another process turns this project.
+        UnderWay: another process turns this project.
     """
     place = home().locks
     place.mkdir(parents=True, exist_ok=True)
@@ -85,7 +89,7 @@ def only_turn(project: Project) -> Iterator[None]:
             drop_torn_results()
             yield
     except Timeout as error:
-        raise Busy(
+        raise UnderWay(
             f"a turn of {project.name} is already under way: wait for it, or see `flywheel status`"
         ) from error
 

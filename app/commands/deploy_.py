@@ -1,0 +1,58 @@
+"""`flywheel deploy`: a project's flows on Prefect's schedule."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("deploy")
+@click.argument("projects", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--remove", "removed", metavar="NAME", multiple=True,
+              help="Take the deployments of the project NAME away, and what waits.")  # fmt: skip
+@click.option("--print", "as_yaml", is_flag=True,
+              help="Only print the file that Prefect would be given.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(
+    projects: tuple[Path, ...], removed: tuple[str, ...], as_yaml: bool, as_json: bool
+) -> None:
+    """Put the flows of each PROJECT (default: this folder) on Prefect's schedule.
+
+    Their times are in [schedule] of flywheel.toml. Do it again after a change; it is made as often
+    as one likes. `flywheel prefect` runs what is due.
+    """
+    settings = start(progress=True)
+    from flywheel.project import load_project
+
+    home = settings.at()
+    folders = projects or (() if removed else (Path("."),))
+    loaded = [load_project(folder) for folder in folders]
+    if as_yaml:
+        from flows.deployments import as_yaml as text
+        from flows.deployments import definition
+
+        click.echo(text(definition(home, loaded)), nl=False)
+        return
+    from flows.server import running, start_prefect
+
+    start_prefect(home)
+    from flows.deployments import deploy, remove
+    from flywheel.known import remember
+
+    taken = {name: remove(home, name) for name in removed}
+    made: dict[str, Any] = deploy(home, loaded) if loaded else {}
+    for project in loaded:
+        remember(home, project)
+    kept = running(home)
+    if as_json:
+        echo_json({"deployed": made, "removed": taken, "server": kept.url if kept else None})
+        return
+    for name, names in taken.items():
+        click.echo(f"{name}: " + (", ".join(names) + " removed" if names else "had none"))
+    for name, names in made.items():
+        click.echo(f"{name}: {', '.join(names)}")
+    if made and (kept is None or not kept.worker):
+        click.echo("`flywheel prefect` runs what is due")

@@ -1,0 +1,58 @@
+"""Graded traces as the schedule asks for them: how many there are, and how good the first and the
+last answers of a deployment were. Read-only, one short open each."""
+
+from flywheel.home import Home
+from flywheel.records import Record
+from storage.copies import RECORDED
+from storage.database import reading
+
+_LATEST = """SELECT trace_id, value, weight FROM grades WHERE weight > 0 AND span_id IS NULL
+    QUALIFY row_number() OVER (PARTITION BY trace_id, reward
+                               ORDER BY given DESC, since DESC, digest DESC) = 1"""
+_SCORED = f"""SELECT trace_id, sum(weight * value) / sum(weight) AS score FROM ({_LATEST})
+    GROUP BY trace_id HAVING count(value) = count(*)"""
+"""As `environments.grading.score` does it: a trace of which any reward is not known has none."""
+
+
+class Means(Record, frozen=True, kw_only=True):
+    traces: int
+    """Graded production traces that the deployment answered."""
+    first: float | None
+    """Mean score of the earliest `size`; None = fewer than two times `size`, so that the two would
+    share traces."""
+    last: float | None
+    """Of the latest `size`."""
+
+
+def graded(home: Home, project: str) -> int:
+    """Recorded traces of which all rewards are known, copies counted once."""
+    with reading(home) as database:
+        if database is None:
+            return 0
+        ((count,),) = database.execute(
+            f"SELECT count(*) FROM traces SEMI JOIN ({_SCORED}) scored ON trace_id = traces.id "
+            f"WHERE project = $project AND duplicate_of IS NULL AND origin IN {RECORDED}",
+            {"project": project},
+        ).fetchall()
+    return int(count)
+
+
+def first_and_last(home: Home, project: str, deployment: str, size: int) -> Means:
+    """How good the first and the last `size` graded production answers of a deployment were."""
+    with reading(home) as database:
+        if database is None:
+            return Means(traces=0, first=None, last=None)
+        ((count, first, last),) = database.execute(
+            f"""WITH answered AS (
+                SELECT score, row_number() OVER (ORDER BY started NULLS FIRST, id) AS number,
+                    count(*) OVER () AS total
+                FROM traces JOIN ({_SCORED}) scored ON trace_id = traces.id
+                WHERE project = $project AND duplicate_of IS NULL AND origin = 'production'
+                AND id IN (SELECT trace_id FROM spans WHERE deployment = $deployment))
+            SELECT count(*), avg(score) FILTER (number <= $size),
+                avg(score) FILTER (number > total - $size) FROM answered""",
+            {"project": project, "deployment": deployment, "size": size},
+        ).fetchall()
+    if count < 2 * size:
+        first = last = None
+    return Means(traces=int(count), first=first, last=last)

@@ -1,0 +1,142 @@
+"""What flows tell Prefect's automations: enough was graded, a drift bound broke, a version came.
+
+Enter what the store, the routing file and the registry say; leave events of the project, each
+emitted once for what it tells: what was told is kept in the home, and an event that could not be
+delivered is told again the next time. Only runs that a deployment made tell anything: nobody would
+hear a command's.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from flywheel import durable
+from flywheel.home import Home
+from flywheel.project import Project
+from flywheel.records import Record
+from tasks.turns import Turn, home, home_id
+
+ENOUGH, BROKEN, REGISTERED = (
+    "flywheel.graded.enough",
+    "flywheel.drift.broken",
+    "flywheel.version.registered",
+)
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """A project's last turn that came to an end."""
+
+    run_id: str
+    graded: int
+    """Recorded traces that had all their rewards then: they have had their turn."""
+
+
+def last_turn(place: Home, project: str) -> Ended | None:
+    """None = no turn has ended yet."""
+    try:
+        return msgspec.json.decode(_ended(place, project).read_bytes(), type=Ended)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def turn_ended(turn: Turn) -> None:
+    """Called once a turn has its verdict, before it is closed."""
+    from storage.graded import graded
+
+    ended = Ended(run_id=turn.run_id, graded=graded(home(), turn.project))
+    durable.write(_ended(home(), turn.project), msgspec.json.encode(ended))
+
+
+def _ended(place: Home, project: str) -> Path:
+    return place.turns / "ended" / f"{project}.json"
+
+
+def tell_graded(project: Project) -> dict[str, Any]:
+    """Tells once that enough was graded since the last turn to start one.
+
+    Returns: {"graded": count since then, "enough": bound or None, "told": whether it was now}.
+    """
+    from storage.graded import graded
+
+    bound, last = project.schedule.enough_graded, last_turn(home(), project.name)
+    found = graded(home(), project.name) - (last.graded if last else 0)
+    told = False
+    if bound is not None and found >= bound:
+        after = last.run_id if last else "the beginning"
+        told = tell(project.name, ENOUGH, after, graded=found, enough=bound, since=after)
+    return {"graded": found, "enough": bound, "told": told}
+
+
+def tell_drift(project: Project) -> dict[str, Any]:
+    """Tells once a deployment that its answers became worse than the project's file allows.
+
+    Returns: what `tasks.drift.drift` says, and "told".
+    """
+    from tasks.drift import drift
+
+    found = drift(home(), project)
+    told = False
+    if found["broken"]:
+        told = tell(
+            project.name, BROKEN, found["deployment"], reason=found["reason"], fell=found["fell"]
+        )
+    return {**found, "told": told}
+
+
+def tell_registered(project: str, version: str) -> bool:
+    """Tells once that the registry has a version that no turn of ours has made and judged."""
+    return tell(project, REGISTERED, version, version=version)
+
+
+def tell(project: str, event: str, about: str, **payload: Any) -> bool:
+    """Emits the event unless it was told of the same thing before; whether it was now.
+
+    The server takes an event of the same id once, so that one killed between telling and noting
+    does no harm.
+
+    Raises:
+        httpx.HTTPError: the server did not take it.
+    """
+    from tasks.slots import deployed_run
+
+    if deployed_run() is None or _told(project).get(event) == about:
+        return False
+    emit(project, event, about, payload)
+    durable.write(_told_file(project), json.dumps({**_told(project), event: about}).encode())
+    return True
+
+
+def emit(project: str, event: str, about: str, payload: dict[str, Any]) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.events import Event, Resource
+    from prefect.types._datetime import now
+
+    said = Event(
+        id=uuid5(NAMESPACE_URL, f"{home_id()}/{project}/{event}/{about}"),
+        occurred=now("UTC"),
+        event=event,
+        resource=Resource({"prefect.resource.id": resource_of(project), "project": project}),
+        payload={"project": project, **payload},
+    )
+    with get_client(sync_client=True) as client:
+        client.request("POST", "/events", json=[said.model_dump(mode="json")]).raise_for_status()
+
+
+def resource_of(project: str) -> str:
+    """What events of a project of this home are about; prefect.yaml matches it."""
+    return f"flywheel.{home_id()}.{project}"
+
+
+def _told(project: str) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(_told_file(project).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def _told_file(project: str) -> Path:
+    return home().prefect / "told" / f"{project}.json"
