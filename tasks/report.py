@@ -7,6 +7,7 @@ from typing import Any
 from prefect import task
 
 from flywheel import durable
+from tasks.events import turn_ended
 from tasks.step import worth_another_try
 from tasks.turns import Turn, close_turn, home, project_of, run_folder
 
@@ -107,6 +108,7 @@ def conclude(turn: Turn) -> dict[str, Any]:
     training = noted(turn, "training")
     if training:
         log_decision(training["mlflow_run_id"], report["decision"], page)
+    turn_ended(turn)
     close_turn(turn)
     return report
 
