@@ -1,8 +1,8 @@
 """Aggregates over a project's recorded traffic, for people who look: one short read-only open.
 
 Enter a home and a project; leave counts, means and sums by time and by deployment, never traces.
-What is not known is None, and beside each sum stands how many calls it is over. A trace's reward is
-what `environments.grading.score` says: the weighted mean of its latest rewards, none if one misses.
+Everything but cost comes from the traces' cards (`storage.cards`), so no join is paid for. What is
+not known is None, and beside each sum stands how many traces it is over.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,25 +36,24 @@ class Bucket(Record, frozen=True, kw_only=True):
 
 
 class Traffic(Record, frozen=True, kw_only=True):
-    """Model calls of recorded traces, counted once."""
+    """Recorded traces whose last answer one deployment gave."""
 
     deployment: str | None
-    """What answered; None = it was not ours, or was not said."""
+    """None = it was not ours, or was not said."""
+    traces: int
     calls: int
     with_usage: int
-    """Calls that say what they used: the token sums are over these."""
+    """Traces all of whose calls say what they used: the token sums are over these."""
     input_tokens: int | None
     output_tokens: int | None
-    with_cost: int
-    cost_usd: float | None
     seconds: float | None
-    """Median time of a call."""
+    """Median time from a trace's begin to its end."""
     first: int | None
     last: int | None
     graded: int
-    """Calls of traces whose reward is known."""
     reward: float | None
-    """Mean over these."""
+    """Mean over the graded."""
+    spread: float | None
 
 
 class Glance(Record, frozen=True, kw_only=True):
@@ -63,17 +62,25 @@ class Glance(Record, frozen=True, kw_only=True):
     """Traces that say no time, and stand in no bucket."""
     first: int | None
     last: int | None
+    graded: int
+    reward: float | None
+    calls: int
+    priced: int
+    """Calls that say what they cost: the sum is over these."""
+    cost_usd: float | None
     width: int
     """Of a bucket, in nanoseconds."""
     buckets: tuple[Bucket, ...]
     """In order of time; stretches without traces are left out."""
     traffic: tuple[Traffic, ...]
     """By deployment, the newest first."""
-    ungraded: int
-    reasons: tuple[tuple[str, int], ...]
-    """Why, most frequent first; "" = no grader has looked at them yet."""
+    ungiven: int
+    """Graders looked at them and could not say."""
+    unseen: int
+    """No grader has looked at them."""
     disagreeing: int
-    """Graders of different kinds are half a point or more apart, and no person has said."""
+    """What people said of the answer and its reward are half a point or more apart, and no
+    reviewer has judged it."""
     view_only: int
     """Cannot be trained on."""
 
@@ -92,68 +99,54 @@ def sequence(home: Home, *, wait_s: float = 120.0) -> int:
 
 
 def glance(home: Home, project: str, *, since: int | None = None) -> Glance | None:
-    """What was recorded, from `since` on (None = all of it); None = nothing was committed yet.
-
-    Some 1.5 CPU seconds over a million traces: to be kept by `sequence`.
-    """
+    """What was recorded, from `since` on (None = all of it); None = nothing was committed yet."""
     with reading(home) as database:
         if database is None:
             return None
         given = {"project": project, "since": since}
-        database.execute(_MINE, given)
-        database.execute(_SCORED)
-        (about,) = named(database, _ABOUT, {})
+        (about,) = named(database, _ABOUT, given)
+        (price,) = named(database, _PRICE, given)
         width = _width((about["last"] or 0) - (about["first"] or 0))
+        buckets = _rows(database, _BUCKETS, given, width=width)
         return Glance(
             **about,
+            **price,
             width=width,
-            buckets=tuple(Bucket(**row) for row in _rows(database, _BUCKETS, width=width)),
-            traffic=tuple(Traffic(**row) for row in _rows(database, _TRAFFIC)),
-            reasons=tuple((row["why"], row["traces"]) for row in _rows(database, _REASONS)),
+            buckets=tuple(Bucket(**row) for row in buckets),
+            traffic=tuple(Traffic(**row) for row in _rows(database, _TRAFFIC, given)),
         )
 
 
-def _rows(database: "DuckDBPyConnection", query: str, **given: Any) -> list[dict[str, Any]]:
-    return named(database, query, given)
+def _rows(
+    database: "DuckDBPyConnection", query: str, given: dict[str, Any], **more: Any
+) -> list[dict[str, Any]]:
+    return named(database, query, {**given, **more})
 
 
 def _width(stretch: int) -> int:
     return next((width for width in WIDTHS if stretch // width < MOST_BUCKETS), WIDTHS[-1])
 
 
-_MINE = f"""CREATE TEMP TABLE mine AS SELECT id, started, fidelity FROM traces
-    WHERE project = $project AND duplicate_of IS NULL AND origin IN {RECORDED}
+_MINE = f"""FROM cards WHERE project = $project AND stands_for = trace_id AND origin IN {RECORDED}
     AND ($since IS NULL OR started >= $since)"""
-_SCORED = """CREATE TEMP TABLE scored AS SELECT trace_id,
-    CASE WHEN count(*) = count(value) THEN sum(value * weight) / sum(weight) END AS reward,
-    min(reason) FILTER (value IS NULL) AS reason,
-    min(kind) <> max(kind) AND max(value) - min(value) >= 0.5 AND NOT bool_or(kind = 'human')
-        AS disagreeing
-    FROM (
-        SELECT trace_id, value, weight, kind, reason
-        FROM grades SEMI JOIN mine ON trace_id = mine.id WHERE span_id IS NULL
-        QUALIFY row_number() OVER (PARTITION BY trace_id, reward
-                                   ORDER BY given DESC, since DESC, digest DESC) = 1
-    ) WHERE weight > 0 GROUP BY trace_id"""
-_ABOUT = """SELECT count(*) AS traces, count(*) FILTER (started IS NULL) AS undated,
-    min(started) AS first, max(started) AS last, count(*) - count(reward) AS ungraded,
-    count(*) FILTER (disagreeing) AS disagreeing,
+_ABOUT = f"""SELECT count(*) AS traces, count(*) - count(started) AS undated,
+    min(started) AS first, max(started) AS last, count(reward) AS graded, avg(reward) AS reward,
+    coalesce(sum(calls), 0)::BIGINT AS calls,
+    count(*) FILTER (reward IS NULL AND ungiven > 0) AS ungiven,
+    count(*) FILTER (reward IS NULL AND ungiven = 0) AS unseen,
+    count(*) FILTER (verdict IS NULL AND abs(liked - reward) >= 0.5) AS disagreeing,
     count(*) FILTER (fidelity = 'view_only') AS view_only
-    FROM mine LEFT JOIN scored ON id = trace_id"""
-_BUCKETS = """SELECT started // $width * $width AS start, count(*) AS traces,
+    {_MINE}"""
+_PRICE = f"""SELECT count(*) AS priced, sum(cost_usd) AS cost_usd FROM spans
+    WHERE cost_usd IS NOT NULL AND copy_of IS NULL AND trace_id IN (SELECT trace_id {_MINE})"""
+_BUCKETS = f"""SELECT started // $width * $width AS start, count(*) AS traces,
     count(reward) AS graded, avg(reward) AS reward, stddev_samp(reward) AS spread
-    FROM mine LEFT JOIN scored ON id = trace_id WHERE started IS NOT NULL
-    GROUP BY ALL ORDER BY start"""
-_TRAFFIC = """SELECT deployment, count(*) AS calls,
-    count(*) FILTER (input_tokens IS NOT NULL OR output_tokens IS NOT NULL) AS with_usage,
+    {_MINE} AND started IS NOT NULL GROUP BY ALL ORDER BY start"""
+_TRAFFIC = f"""SELECT deployment, count(*) AS traces, sum(calls)::BIGINT AS calls,
+    count(*) FILTER (calls > 0 AND (input_tokens IS NOT NULL OR output_tokens IS NOT NULL))
+        AS with_usage,
     sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
-    count(cost_usd) AS with_cost, sum(cost_usd) AS cost_usd,
-    approx_quantile((ended - spans.started) / 1e9, 0.5)::DOUBLE AS seconds,
-    min(spans.started) AS first, max(spans.started) AS last,
-    count(reward) AS graded, avg(reward) AS reward
-    FROM spans JOIN mine ON spans.trace_id = mine.id LEFT JOIN scored ON mine.id = scored.trace_id
-    WHERE copy_of IS NULL AND input IS NOT NULL GROUP BY deployment
-    ORDER BY last DESC NULLS LAST, deployment"""
-_REASONS = """SELECT coalesce(reason, '') AS why, count(*) AS traces
-    FROM mine LEFT JOIN scored ON id = trace_id WHERE reward IS NULL
-    GROUP BY why ORDER BY traces DESC, why LIMIT 5"""
+    approx_quantile((ended - started) / 1e9, 0.5)::DOUBLE AS seconds,
+    min(started) AS first, max(started) AS last,
+    count(reward) AS graded, avg(reward) AS reward, stddev_samp(reward) AS spread
+    {_MINE} AND answered GROUP BY deployment ORDER BY last DESC NULLS LAST, deployment"""

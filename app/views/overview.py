@@ -12,7 +12,7 @@ from app.views.overview_charts import heldout_by_turn, reward_over_time, traces_
 from app.views.overview_data import Server, Serving, serving
 from app.views.overview_needs import Need, needs
 from app.views.progress_data import Progress, progress, seconds_by_step
-from app.views.words import ago, decimal, dollars, heading, pick_range, tokens
+from app.views.words import ago, decimal, dollars, heading, many, pick_range, tokens
 from storage.glance import Glance
 
 _TURNS = 10
@@ -55,24 +55,15 @@ def view() -> None:
 def _figures(now: Serving | None, up: Server | None, found: Glance | None) -> None:
     import streamlit as st
 
-    calls = sum(one.calls for one in found.traffic) if found else 0
-    with_cost = sum(one.with_cost for one in found.traffic) if found else 0
-    spent = [one.cost_usd for one in found.traffic if one.cost_usd is not None] if found else []
-    graded = found.traces - found.ungraded if found else 0
     with st.container(horizontal=True):
         _figure("Serving", now.deployment if now else "nothing yet", _since(now))
         _figure("Server", up.state if up else "down", up.url if up else "requests are not answered")
-        _figure(
-            "Mean reward",
-            decimal(_mean(found)),
-            f"{graded:,} of {found.traces if found else 0:,} traces graded",
-        )
-        _figure("Calls", f"{calls:,}", _tokens(found))
-        _figure(
-            "Cost",
-            dollars(sum(spent) if spent else None),
-            f"said for {with_cost:,} of {calls:,} calls",
-        )
+        if found is not None:
+            graded = f"{found.graded:,} of {many(found.traces, 'trace')} graded"
+            _figure("Mean reward", decimal(found.reward), graded)
+            _figure("Calls", f"{found.calls:,}", _tokens(found))
+            priced = f"said for {found.priced:,} of {many(found.calls, 'call')}"
+            _figure("Cost", dollars(found.cost_usd), priced)
         if now and now.challenger:
             _figure("Canary", f"{now.share:.0%}", f"of requests to {now.challenger}")
 
@@ -94,24 +85,14 @@ def _since(now: Serving | None) -> str:
     return f"since {when(now.since)} ({now.because.outcome.replace('_', ' ')} by {now.because.by})"
 
 
-def _mean(found: Glance | None) -> float | None:
-    known = (
-        [(one.reward, one.graded) for one in found.buckets if one.reward is not None]
-        if found
-        else []
-    )
-    total = sum(count for _, count in known)
-    return sum(reward * count for reward, count in known) / total if total else None
-
-
-def _tokens(found: Glance | None) -> str:
-    if found is None or not found.traffic:
-        return "none recorded"
+def _tokens(found: Glance) -> str:
     read = [one.input_tokens for one in found.traffic if one.input_tokens is not None]
     written = [one.output_tokens for one in found.traffic if one.output_tokens is not None]
     if not read and not written:
-        return "tokens unknown: no call said"
-    return f"{tokens(sum(read))} tokens in, {tokens(sum(written))} out, where said"
+        return "tokens unknown: nothing said" if found.traces else "none recorded"
+    said = sum(one.with_usage for one in found.traffic)
+    share = "" if said == found.traces else f", said in {said:,} of {found.traces:,} traces"
+    return f"{tokens(sum(read))} tokens in, {tokens(sum(written))} out{share}"
 
 
 def _under_way(here: Shown) -> None:
@@ -178,7 +159,7 @@ def _traffic(found: Glance | None, known: Ledger) -> None:
             "answers; `flywheel import FILE --project FOLDER` brings recorded traces in."
         )
         return
-    if found.traces == found.ungraded:
+    if not found.graded:
         st.info(
             "None of these traces has a grade yet: the next turn, or `flywheel grade`, gives them."
         )
@@ -219,6 +200,7 @@ def _turns(here: Shown, made: list[Turn]) -> None:
             for one in reversed(made[-_TURNS:])
         ],
         hide_index=True,
+        placeholder="–",
         width="stretch",
         column_config={
             "difference": st.column_config.NumberColumn(format="%+.3f"),

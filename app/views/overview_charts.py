@@ -5,9 +5,9 @@ Enter records; leave altair charts that Streamlit's theme colours for light and 
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+from app.views.charting import BLUE, GREEN, GREY, ORANGE, iso, values
 from app.views.ledger_data import Turn, outcome_of
 from flywheel.lineage import Decision
 from storage.glance import Bucket, Glance
@@ -16,8 +16,6 @@ _Z = 1.96
 _MOST_LABELS = 12
 """Deployments whose names are written into the chart; the others are lines only."""
 _SCALE = (-0.02, 1.02)
-BLUE, GREY, GREEN, ORANGE = "#3b82c4", "#9aa5b1", "#2f9e6e", "#e07b39"
-"""Legible on white and on black."""
 
 
 def interval(bucket: Bucket) -> tuple[float | None, float | None]:
@@ -45,7 +43,7 @@ def reward_over_time(found: Glance, deployed: Sequence[Decision]) -> Any:
     for one in found.buckets:
         low, high = interval(one)
         rows.append({
-            "at": _iso(one.start), "reward": one.reward, "low": low, "high": high,
+            "at": iso(one.start), "reward": one.reward, "low": low, "high": high,
             "graded": one.graded, "traces": one.traces,
         })  # fmt: skip
     time = alt.X("at:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False))
@@ -85,7 +83,7 @@ def _marks(found: Glance, deployed: Sequence[Decision]) -> list[Any]:
         return []
     rows = [
         {
-            "at": _iso(one.at), "deployment": one.deployment, "outcome": one.outcome,
+            "at": iso(one.at), "deployment": one.deployment, "outcome": one.outcome,
             "by": one.by, "reason": one.reason[:300], "level": number % 3,
             "label": one.deployment if len(inside) - number <= _MOST_LABELS else "",
         }
@@ -112,7 +110,7 @@ def traces_over_time(found: Glance) -> Any:
     import altair as alt
 
     rows = [
-        {"at": _iso(one.start), "to": _iso(one.start + found.width), "kind": kind,
+        {"at": iso(one.start), "to": iso(one.start + found.width), "kind": kind,
          "low": low, "high": high, "traces": high - low}
         for one in found.buckets
         for kind, low, high in (
@@ -197,15 +195,3 @@ def _sides(turn: Turn) -> list[dict[str, Any]]:
          "low": champion + (overall.low or 0.0) if known else None,
          "high": champion + (overall.high or 0.0) if known else None},
     ]  # fmt: skip
-
-
-def values(rows: Sequence[dict[str, Any]]) -> Any:
-    """Rows as a chart takes them in, without a data frame between."""
-    import altair as alt
-
-    data: Any = alt.Data
-    return data(values=list(rows))
-
-
-def _iso(at: int) -> str:
-    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

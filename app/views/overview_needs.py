@@ -15,6 +15,7 @@ from app.actions import Action
 from app.views.ledger_data import Ledger, Turn, outcome_of
 from app.views.overview_data import Server, Serving, out_of_line, waiting_candidates
 from app.views.progress_data import Progress
+from app.views.words import many
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Decision
@@ -144,15 +145,17 @@ def _of_last_turn(turns: list[Turn]) -> list[Need]:
 def _of_traces(glance: Glance | None) -> list[Need]:
     found = []
     if glance and glance.disagreeing:
-        what = f"Graders disagree on {many(glance.disagreeing, 'trace')} that no person has judged."
+        of = many(glance.disagreeing, "trace")
+        what = f"What people said and the grade are at odds in {of} that no reviewer has judged."
         found.append(Need("look", what, "Judge them.", "", "review"))
-    if glance and glance.ungraded:
-        why = "; ".join(
-            f"{reason or 'not looked at yet'} ({count:,})" for reason, count in glance.reasons
-        )
-        what = f"{many(glance.ungraded, 'trace')} without a grade: {why}."
+    if glance and (glance.ungiven or glance.unseen):
+        why = []
+        if glance.ungiven:
+            why.append(f"{many(glance.ungiven, 'trace')} could not be graded")
+        if glance.unseen:
+            why.append(f"{many(glance.unseen, 'trace')} no grader has looked at")
         to_do = "Say what would have been right; the next turn grades what it can."
-        found.append(Need("look", what, to_do, "", "review"))
+        found.append(Need("look", f"{' and '.join(why)}.", to_do, "", "review"))
     return found
 
 
@@ -196,7 +199,3 @@ def _of_actions(acted: list[Action], project: str) -> list[Need]:
         for one in acted
         if one.state == "lost" and one.begun.project in ("", project)
     ]  # fmt: skip
-
-
-def many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

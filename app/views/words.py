@@ -31,6 +31,11 @@ def tokens(count: int | None) -> str:
     return f"{count:,}"
 
 
+def many(count: int, what: str) -> str:
+    """1 trace, 2 traces."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def seconds(value: float | None) -> str:
     if value is None:
         return "unknown"

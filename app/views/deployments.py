@@ -1,0 +1,134 @@
+"""Deployments: who answers and on which evidence, what may be promoted, and every decision made.
+
+What changes what serves is in `deployments_acts`, the ledger in `deployments_ledger`.
+"""
+
+from app.views import kept
+from app.views.deployments_acts import offer_canary_end, offer_promotion, offer_rollback, under_way
+from app.views.deployments_charts import evidence
+from app.views.deployments_data import Version, versions
+from app.views.deployments_ledger import history, ledger
+from app.views.frame import Shown, empty, plain, shown, when
+from app.views.ledger_data import turns
+from app.views.words import decimal, heading, many, seconds
+
+
+def view() -> None:
+    here = shown()
+    heading("Deployments", here.project)
+    if not here.project:
+        empty("Nothing is deployed yet. `flywheel init FOLDER` begins a project.")
+        return
+    known = kept.ledger(here.home, here.project)
+    found = versions(
+        here.home, here.project, known, turns(known), kept.glance(here.home, here.project, None)
+    )
+    under_way(here)
+    if not found:
+        empty(
+            "No version yet. `flywheel serve FOLDER` serves the base model as version 0; the first "
+            "turn that trains registers version 1."
+        )
+        return
+    _standing(here, found)
+    _candidates(here, found)
+    history(known)
+    ledger(known)
+
+
+def _standing(here: Shown, found: list[Version]) -> None:
+    import streamlit as st
+
+    by_part = {one.part: one for one in found}
+    champion, previous = by_part.get("champion"), by_part.get("previous")
+    challenger = by_part.get("challenger")
+    with st.container(horizontal=True):
+        for one in (champion, challenger, previous):
+            if one is not None:
+                _card(one)
+    if champion is None:
+        st.info("Nothing is routed yet: `flywheel serve FOLDER` begins with the base model.")
+        return
+    if challenger is not None:
+        offer_canary_end(here, champion, challenger)
+    if previous is not None:
+        offer_rollback(here, champion, previous)
+
+
+def _card(one: Version) -> None:
+    import streamlit as st
+
+    with st.container(border=True, width=330, height="stretch", gap="small"):
+        share = f" · {one.share:.0%} of requests" if one.share else ""
+        st.caption(f"{one.part.capitalize()}{share}")
+        st.markdown(f"##### {plain(one.name)}")
+        if one.since is not None and one.part == "champion":
+            st.caption(f"since {when(one.since)} UTC")
+        st.markdown("  \n".join(plain(line) for line in _evidence(one)))
+
+
+def _evidence(one: Version) -> list[str]:
+    told = []
+    if one.number == 0:
+        told.append("The base model as it is.")
+    if one.evaluation is not None:
+        overall = one.evaluation.overall
+        told.append(
+            f"Held out: {decimal(overall.candidate)} against {decimal(overall.champion)} of "
+            f"{one.evaluation.champion}, difference {decimal(overall.difference, sign=True)} "
+            f"({decimal(overall.low, sign=True)} to {decimal(overall.high, sign=True)}), "
+            f"{many(overall.problems, 'problem')}"
+        )
+    if one.traffic is not None:
+        told.append(
+            f"Traffic: {many(one.traffic.traces, 'trace')}, mean reward "
+            f"{decimal(one.traffic.reward)} over {one.traffic.graded:,} graded, "
+            f"median {seconds(one.traffic.seconds)}"
+        )
+    else:
+        told.append("No recorded traffic.")
+    if one.last is not None:
+        told.append(f"{one.last.outcome.replace('_', ' ').capitalize()}: {one.last.reason}")
+    return told
+
+
+def _candidates(here: Shown, found: list[Version]) -> None:
+    import streamlit as st
+
+    st.subheader("Versions", anchor=False)
+    chart = evidence(found[:20])
+    if chart is not None:
+        st.altair_chart(chart, width="stretch")
+    st.dataframe(
+        [_row(one) for one in found],
+        hide_index=True, placeholder="–",
+        width="stretch",
+        column_config={
+            name: st.column_config.NumberColumn(format=form)
+            for name, form in (
+                ("champion's", "%.3f"), ("its own", "%.3f"), ("difference", "%+.3f"),
+                ("low", "%+.3f"), ("high", "%+.3f"), ("live reward", "%.3f"),
+            )
+        },
+    )  # fmt: skip
+    offer_promotion(here, found)
+
+
+def _row(one: Version) -> dict[str, object]:
+    overall = one.evaluation.overall if one.evaluation else None
+    return {
+        "version": one.name,
+        "part": one.part,
+        "turn": one.turn.number if one.turn else None,
+        "against": one.evaluation.champion if one.evaluation else None,
+        "champion's": overall.champion if overall else None,
+        "its own": overall.candidate if overall else None,
+        "difference": overall.difference if overall else None,
+        "low": overall.low if overall else None,
+        "high": overall.high if overall else None,
+        "problems": overall.problems if overall else None,
+        "live reward": one.traffic.reward if one.traffic else None,
+        "live traces": one.traffic.traces if one.traffic else 0,
+        "decided last": one.last.outcome.replace("_", " ") if one.last else None,
+        "reason": one.last.reason if one.last else None,
+    }
