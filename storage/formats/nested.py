@@ -14,3 +14,9 @@ def nested(value: Any) -> Any:
         return decode(value.encode("utf-8", "replace"))
     except BadRecord:
         return value
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """The object that `value` is, also as JSON text; an empty one where it is none."""
+    value = nested(value)
+    return value if isinstance(value, dict) else {}
