@@ -1,10 +1,12 @@
 """Files of any size as blocks of plain bytes: folders walked, gzip and zstd opened, bombs stopped.
 
 What enters is a path that a person gave; what leaves are regular files in a fixed order, and their
-bytes in blocks. Compression is told by the first bytes, not the name. Invariant: memory stays
-within some blocks whatever the file holds, and what could be read before a fault is given first.
+bytes in blocks; Parquet, OTLP in protobuf and raw event streams leave as JSON lines. What a file
+is, is told by its first bytes, not its name. Invariant: memory stays within some blocks whatever
+the file holds, and what could be read before a fault is given first.
 """
 
+import itertools
 import os
 import stat
 import zlib
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from flywheel.errors import BadRecord
+
+from . import events_in, otlp_in, parquet_in
 
 _READ = 1 << 18
 _BLOCK = 1 << 20
@@ -24,7 +28,6 @@ MOST_RATIO = 400
 FREE_EXPANSION = 64 << 20
 
 _BINARY = {
-    b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive",
     b"\xfd7zXZ\x00": "compressed by xz",
     b"BZh": "compressed by bzip2",
@@ -60,14 +63,16 @@ def blocks(path: Path) -> Iterator[bytes]:
             head = file.read(16)
             file.seek(0)
             if head.startswith(b"\x1f\x8b"):
-                yield from _bounded(_gunzip(_pieces(file, _READ)), path)
+                yield from _plain(_bounded(_gunzip(_pieces(file, _READ)), path))
             elif head.startswith(b"\x28\xb5\x2f\xfd"):
-                yield from _bounded(_unzstd(_pieces(file, _ZSTD_READ)), path)
+                yield from _plain(_bounded(_unzstd(_pieces(file, _ZSTD_READ)), path))
+            elif head.startswith(parquet_in.MAGIC):
+                yield from _bounded(parquet_in.json_lines(path), path)
             else:
                 for magic, what in _BINARY.items():
                     if head.startswith(magic):
                         raise BadRecord(f"is {what}: give JSON or JSON lines, plain, .gz or .zst")
-                yield from _pieces(file, _BLOCK)
+                yield from _plain(_pieces(file, _BLOCK))
     except OSError as error:
         raise BadRecord(f"cannot be read: {error.strerror or error}") from error
 
@@ -100,6 +105,18 @@ def _walk(path: Path, seen: set[tuple[int, int]], *, top: bool = False) -> Itera
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
     while piece := file.read(size):
         yield piece
+
+
+def _plain(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """`blocks` as they are, or as JSON lines where they are OTLP in protobuf or a raw stream."""
+    head = next(blocks, b"")
+    whole = itertools.chain([head], blocks)
+    if otlp_in.is_otlp(head):
+        yield from otlp_in.json_lines(whole)
+    elif events_in.is_events(head[: 1 << 16]):
+        yield from events_in.json_lines(whole)
+    else:
+        yield from whole
 
 
 def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
