@@ -84,14 +84,6 @@ def without_challenger(route: ProjectRoute) -> ProjectRoute:
     return msgspec.structs.replace(route, challenger=None, share=0.0)
 
 
-def canary_of(home: Home, project: str) -> tuple[Deployment, float] | None:
-    """The challenger that answers a share, and its share; None = none does."""
-    route = routing.read(home).projects.get(project)
-    if route is None or route.challenger is None or not route.share:
-        return None
-    return route.challenger, route.share
-
-
 def _must_be_share(share: float) -> None:
     if not 0 <= share < 1:  # NaN is no share either
         raise UsageError(

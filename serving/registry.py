@@ -16,6 +16,8 @@ from flywheel.durable import is_full
 from flywheel.errors import CorruptFile, FlywheelError, Full, MissingPart
 from flywheel.home import Home
 from flywheel.lineage import Deployment
+from serving import registry_asked as asked
+from serving.routing import canary_of
 from storage.locks import held
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 RUN, CHECKPOINT, DEPLOYMENT = "flywheel.run_id", "flywheel.checkpoint", "flywheel.deployment"
+ADAPTER, BASE = "flywheel.adapter", "flywheel.base_model"
+"""Of a version that a person registered, or whose files were fetched again."""
 _WAIT_S = 60.0
 _SQLITE = b"SQLite format 3\0"
 
@@ -71,7 +75,7 @@ class Registry:
     """Opens MLflow when it is first needed: that takes seconds, its first use of a home more."""
 
     def __init__(self, home: Home) -> None:
-        self._home = home
+        self.home = home
         self._opened: MlflowClient | None = None
 
     def register_candidate(
@@ -95,11 +99,16 @@ class Registry:
         Raises:
             MissingPart: there is no such folder, or nothing in it.
         """
-        folder = self._home.path(str(adapter))
+        folder = self.home.path(str(adapter))
         if not folder.is_dir() or not any(folder.iterdir()):
             raise MissingPart(f"no adapter at {folder} to register: train run {run_id} again")
-        tags = {**(tags or {}), RUN: run_id, CHECKPOINT: checkpoint_id, "flywheel.project": project}
-        with self._writing() as client:
+        tags = {
+            **(tags or {}),
+            RUN: run_id,
+            CHECKPOINT: checkpoint_id,
+            "flywheel.project": project,
+        }
+        with self.writing() as client:
             known = self._version_of(client, project, run_id, checkpoint_id)
             version = known or self._new_version(client, project, folder, tags)
             number = int(version.version)
@@ -108,21 +117,28 @@ class Registry:
                 project=project,
                 version=number,
                 base_model=base_model,
-                adapter=self._home.relative(folder),
+                adapter=self.home.relative(folder),
                 checkpoint_id=checkpoint_id,
                 run_id=run_id,
                 registry_version=str(number),
             )
             client.set_model_version_tag(project, str(number), DEPLOYMENT, deployment.name)
-            client.set_registered_model_alias(project, "challenger", str(number))
+            # While a canary runs the alias is its challenger's.
+            if canary_of(self.home, project) is None:
+                self._move(client, project, {"challenger": str(number)})
         return deployment
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was ever registered; if not, MLflow's seconds are saved."""
+        return (self.home.mlflow / "mlflow.db").exists()
 
     def aliases(self, project: str) -> dict[str, str]:
         """The version that each alias names; {} for a project that MLflow does not know."""
-        if not (self._home.mlflow / "mlflow.db").exists():
-            return {}  # nothing was ever registered: MLflow's seconds are saved
-        with telling(self._home):
-            return self._read_aliases(self._client(), project)
+        if not self.begun:
+            return {}
+        with telling(self.home):
+            return self.read_aliases(self.client(), project)
 
     def set_aliases(self, project: str, wanted: Mapping[str, str | None]) -> None:
         """Sets each alias in `wanted` to a version, None = to none, as for the base model.
@@ -130,24 +146,19 @@ class Registry:
         Raises:
             FlywheelError: something other than this home's writers changed them meanwhile.
         """
-        with self._writing() as client:
-            before = self._read_aliases(client, project)
-            for alias, version in wanted.items():
-                if version is not None and before.get(alias) != version:
-                    client.set_registered_model_alias(project, alias, version)
-                elif version is None and alias in before:
-                    client.delete_registered_model_alias(project, alias)
-            after = self._read_aliases(client, project)
+        with self.writing() as client:
+            self._move(client, project, wanted)
+            after = self.read_aliases(client, project)
         if any(after.get(alias) != version for alias, version in wanted.items()):
             raise FlywheelError(
                 f"MLflow's aliases of {project} are {after} right after they were set to "
-                f"{dict(wanted)}: something else writes to {self._home.mlflow}"
+                f"{dict(wanted)}: something else writes to {self.home.mlflow}"
             )
 
     def tag(self, deployment: Deployment, tags: Mapping[str, str]) -> None:
         """Adds lineage that came later (evaluation, decision) to the deployment's version."""
         if deployment.registry_version is not None:
-            with self._writing() as client:
+            with self.writing() as client:
                 for key, value in tags.items():
                     client.set_model_version_tag(
                         deployment.project, deployment.registry_version, key, value
@@ -156,11 +167,36 @@ class Registry:
     def tags(self, deployment: Deployment) -> dict[str, str]:
         if deployment.registry_version is None:
             return {}
-        with telling(self._home):
-            version = self._client().get_model_version(
+        with telling(self.home):
+            version = self.client().get_model_version(
                 deployment.project, deployment.registry_version
             )
             return dict(version.tags)
+
+    def _move(self, client: "MlflowClient", project: str, wanted: Mapping[str, str | None]) -> None:
+        """Sets aliases; where a person had moved one of them, what they asked for is kept."""
+        before = self.read_aliases(client, project)
+        now = self.noticed(client, project, before)
+        asked.keep(self.home, project, asked.with_ours(now, wanted, done=False))
+        for alias, version in wanted.items():
+            if version is not None and before.get(alias) != version:
+                client.set_registered_model_alias(project, alias, version)
+            elif version is None and alias in before:
+                client.delete_registered_model_alias(project, alias)
+        asked.keep(self.home, project, asked.with_ours(now, wanted, done=True))
+
+    def noticed(
+        self, client: "MlflowClient", project: str, aliases: Mapping[str, str]
+    ) -> asked.Kept:
+        """What was noted of the project, with whatever a person moved since."""
+        now = asked.kept(self.home, project)
+        if now is None:
+            made = {one.version for one in versions_of(client, project) if DEPLOYMENT in one.tags}
+            ours: dict[str, tuple[str, ...]] = {
+                alias: (one,) for alias, one in aliases.items() if one in made
+            }
+            now = asked.Kept(ours=ours)
+        return asked.with_moved(self.home, now, aliases)
 
     def _version_of(
         self, client: "MlflowClient", project: str, run_id: str, checkpoint_id: str
@@ -168,7 +204,7 @@ class Registry:
         return next(
             (
                 version
-                for version in client.search_model_versions(f"name = '{project}'")
+                for version in versions_of(client, project)
                 if version.tags.get(RUN) == run_id and version.tags.get(CHECKPOINT) == checkpoint_id
             ),
             None,
@@ -192,7 +228,7 @@ class Registry:
         client.log_model_artifacts(model.model_id, str(folder))
         client.finalize_logged_model(model.model_id, "READY")
         # The registry's store looks the model up by the process-wide address, not the client's.
-        mlflow.set_tracking_uri(tracking_uri(self._home))
+        mlflow.set_tracking_uri(tracking_uri(self.home))
         return client.create_model_version(
             project,
             source=f"models:/{model.model_id}",
@@ -209,26 +245,39 @@ class Registry:
         known = client.get_experiment_by_name(project)
         if known is not None:
             return str(known.experiment_id)
-        artifacts = (self._home.mlflow.resolve() / "artifacts" / project).as_uri()
+        artifacts = (self.home.mlflow.resolve() / "artifacts" / project).as_uri()
         return str(client.create_experiment(project, artifact_location=artifacts))
 
-    def _read_aliases(self, client: "MlflowClient", project: str) -> dict[str, str]:
+    def read_aliases(self, client: "MlflowClient", project: str) -> dict[str, str]:
         found = client.search_registered_models(f"name = '{project}'")
         return {alias: str(version) for alias, version in found[0].aliases.items()} if found else {}
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator["MlflowClient"]:
-        busy = f"another process has been writing to {self._home.mlflow} for over {_WAIT_S:g} s"
-        with held(self._home.locks / "mlflow.lock", wait_s=_WAIT_S, busy=busy), telling(self._home):
-            yield self._client()
+    def writing(self) -> Iterator["MlflowClient"]:
+        busy = f"another process has been writing to {self.home.mlflow} for over {_WAIT_S:g} s"
+        with held(self.home.locks / "mlflow.lock", wait_s=_WAIT_S, busy=busy), telling(self.home):
+            yield self.client()
 
-    def _client(self) -> "MlflowClient":
+    def client(self) -> "MlflowClient":
         if self._opened is None:
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+            os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
             for noisy in ("alembic", "mlflow.store.db.utils"):
                 logging.getLogger(noisy).setLevel(logging.WARNING)
             from mlflow import MlflowClient
 
-            uri = tracking_uri(self._home)
+            uri = tracking_uri(self.home)
             self._opened = MlflowClient(tracking_uri=uri, registry_uri=uri)
         return self._opened
+
+
+def versions_of(client: "MlflowClient", project: str) -> "list[ModelVersion]":
+    """All of the project's, newest first; MLflow gives them by the page."""
+    found: list[ModelVersion] = []
+    token: str | None = None
+    while True:
+        page = client.search_model_versions(f"name = '{project}'", page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return sorted(found, key=lambda one: -int(one.version))

@@ -44,6 +44,14 @@ def standing(route: ProjectRoute) -> tuple[Deployment, ...]:
     return tuple(one for one in held if one is not None)
 
 
+def canary_of(home: Home, project: str) -> tuple[Deployment, float] | None:
+    """The challenger that answers a share, and its share; None = none does."""
+    route = read(home).projects.get(project)
+    if route is None or route.challenger is None or not route.share:
+        return None
+    return route.challenger, route.share
+
+
 def served_as(deployment: Deployment) -> str:
     """The model's name at the engine: `base`, or the adapter's, which is the deployment's."""
     return "base" if deployment.adapter is None else deployment.name

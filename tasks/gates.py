@@ -28,8 +28,20 @@ def passed(said: Verdict) -> Verdict:
     return said
 
 
-def record(turn: Turn, said: Verdict, *, outcome: Outcome | None = None, **more: Any) -> None:
-    """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again."""
+def record(
+    turn: Turn,
+    said: Verdict,
+    *,
+    outcome: Outcome | None = None,
+    by: str = "flywheel turn",
+    ask: str = "",
+    **more: Any,
+) -> None:
+    """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again.
+
+    Args:
+        ask: id of what a person asked for: each ask has a verdict of its own.
+    """
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.moments import moment
@@ -40,10 +52,11 @@ def record(turn: Turn, said: Verdict, *, outcome: Outcome | None = None, **more:
         outcome=outcome or ("passed" if said["passed"] else "refused"),
         gate=said["gate"],
         reason=said["reason"],
-        by="flywheel turn",
+        by=by,
         at=moment(home()),
         run_id=turn.run_id,
         **more,
     )
-    Inbox(home()).append([decision], name=f"decision-{turn.run_id}-{said['gate']}")
+    of = f"{turn.run_id}-{ask}" if ask else turn.run_id
+    Inbox(home()).append([decision], name=f"decision-{of}-{said['gate']}")
     commit(home())

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from flywheel.project import Project
+from flywheel.records import Problem
 from tasks.grade import RECORDED
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
@@ -13,34 +15,45 @@ def mine_problems(turn: Turn) -> dict[str, Any]:
 
     Returns: {"train": [id …], "heldout": [id …], "mined": count}, each list in a fixed order.
     """
-    from environments.mining import choose, mine
+    from environments.mining import choose
     from storage.committer import commit
     from storage.inbox import Inbox
-    from storage.queries import feedback_for, traces
 
     project = project_of(turn)
-    environment = environment_of(project)
-    recorded, said = [], {}
-    for batch in traces(
-        home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000
-    ):
-        recorded += batch
-        said.update(feedback_for(home(), batch, snapshot=turn.sequence))
-    problems = mine(environment, recorded, said, project.problems)
+    problems = mined(project, turn.sequence)
     Inbox(home()).append(problems, name=f"problems-{turn.run_id}")
     commit(home())
-    sides = {
-        side: [one for one in problems if one.split == side and one.answer is not None]
-        for side in ("train", "heldout")
-    }
+    train = [one for one in problems if one.split == "train"]
     seen = sampled_before(turn)
     found = {
-        "train": [one.id for one in choose(sides["train"], project.problems.max_train, seen)],
-        "heldout": [one.id for one in choose(sides["heldout"], project.problems.max_heldout)],
+        "train": [one.id for one in choose(train, project.problems.max_train, seen)],
+        "heldout": held_out(project, problems),
         "mined": len(problems),
     }
     note(turn, "problems", found)
     return found
+
+
+def mined(project: Project, sequence: int) -> list[Problem]:
+    """The problems that recorded traces pose, as they stood at that sequence of the ledger."""
+    from environments.mining import mine
+    from storage.queries import feedback_for, traces
+
+    recorded, said = [], {}
+    for batch in traces(
+        home(), project=project.name, origin=RECORDED, snapshot=sequence, batch=2000
+    ):
+        recorded += batch
+        said.update(feedback_for(home(), batch, snapshot=sequence))
+    return mine(environment_of(project), recorded, said, project.problems)
+
+
+def held_out(project: Project, problems: list[Problem]) -> list[str]:
+    """Ids of those that models are compared on, in a fixed order."""
+    from environments.mining import choose
+
+    sided = [one for one in problems if one.split == "heldout"]
+    return [one.id for one in choose(sided, project.problems.max_heldout)]
 
 
 def sampled_before(turn: Turn) -> frozenset[str]:

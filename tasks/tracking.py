@@ -1,26 +1,30 @@
-"""A run as MLflow shows it: parameters, live metrics, data gate's report, evaluation, decision.
+"""A run as MLflow shows it: parameters, live metrics, data, plots, evaluation, decision.
 
-One MLflow run a turn, found again by its tag when the turn is resumed; no metric is sent twice.
+One MLflow run a turn or trial, found again by its tag when that is resumed; no metric is sent
+twice, and whatever else is logged is written whole (`tasks.tracking_page`).
 """
 
 import contextlib
 import functools
+import getpass
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.progress import report
 from serving.registry import telling, tracking_uri
 from tasks.gates import Verdict
+from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plot
 from tasks.turns import Turn, home, project_of, run_folder
 
 TAG = "flywheel.run_id"
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def client_at(place: Home) -> Any:
@@ -93,8 +97,21 @@ class Tracked:
             RunTag("flywheel.champion", turn.champion),
         ]
         self.client.log_batch(self.run_id, params=params, tags=tags)
-        self.client.log_dict(self.run_id, {"rules": dataset["rules"]}, "dataset/rules.json")
+        if dataset["rules"]:
+            log_table(self.client, self.run_id, dataset["rules"], "dataset/rules.json")
         self.client.log_artifact(self.run_id, str(home().path(dataset["report"])), "dataset")
+        log_dataset(
+            self.client,
+            self.run_id,
+            name=turn.project,
+            digest=dataset["dataset"],
+            folder=home().path(dataset["report"]).parent,
+            context="training",
+            profile={
+                "num_rows": dataset["rows"],
+                **{f"after {one['rule']}": one["rows_out"] for one in dataset["rules"]},
+            },
+        )
 
     def follow(self) -> None:
         """Sends the steps that were not sent yet."""
@@ -115,61 +132,103 @@ class Tracked:
             report("training", self.sent, self.steps, f"loss {rows[-1]['loss']:.4f}")
 
     def _unsent(self) -> list[dict[str, Any]]:
-        rows = []
-        if self.metrics.exists():
-            for line in self.metrics.read_text().splitlines():
-                with contextlib.suppress(json.JSONDecodeError):  # the line being written
-                    rows.append(json.loads(line))
-        return [row for row in rows if row["step"] > self.sent]
+        return [row for row in _rows(self.metrics) if row["step"] > self.sent]
 
     def finish(self, found: dict[str, Any]) -> None:
+        log_training_plot(self.client, self.run_id, _rows(self.metrics))
         self.client.log_metric(self.run_id, "training_seconds", found["seconds"])
         self.client.set_tag(self.run_id, "flywheel.checkpoint", found["checkpoint_id"])
         self.client.set_terminated(self.run_id, "FINISHED")
 
 
-def run_of(client: Any, turn: Turn) -> str:
+def _rows(metrics: Path) -> list[dict[str, Any]]:
+    rows = []
+    if metrics.exists():
+        for line in metrics.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # the line being written
+                rows.append(json.loads(line))
+    return rows
+
+
+def run_of(client: Any, turn: Turn, kind: str = "turn") -> str:
     """The id of the turn's MLflow run, made if there is none."""
     experiment = experiment_of(client, turn)
     known = client.search_runs([experiment], filter_string=f"tags.`{TAG}` = '{turn.run_id}'")
     if known:
         client.update_run(known[0].info.run_id, status="RUNNING")
         return str(known[0].info.run_id)
-    name = f"turn {turn.run_id[:8]}"
-    return str(client.create_run(experiment, tags={TAG: turn.run_id}, run_name=name).info.run_id)
+    name = f"{kind} {turn.run_id[:8]}"
+    tags = {
+        TAG: turn.run_id,
+        "flywheel.kind": kind,
+        "mlflow.source.name": f"flywheel {kind} {turn.project}",
+        "mlflow.source.type": "JOB",
+        "mlflow.user": getpass.getuser(),
+    }
+    return str(client.create_run(experiment, tags=tags, run_name=name).info.run_id)
 
 
-def _telling_of_mlflow(function: Callable[P, None]) -> Callable[P, None]:
+def _telling_of_mlflow(function: Callable[P, R]) -> Callable[P, R]:
     """Its errors, and those of its database, are told as ours."""
 
     @functools.wraps(function)
-    def told(*given: P.args, **named: P.kwargs) -> None:
+    def told(*given: P.args, **named: P.kwargs) -> R:
         with telling(home()):
-            function(*given, **named)
+            return function(*given, **named)
 
     return told
 
 
 @_telling_of_mlflow
-def log_evaluation(mlflow_run_id: str, said: Verdict) -> None:
-    """The comparison: numbers as metrics, slices as a table, the verdict as text."""
+def log_evaluation(
+    turn: Turn, mlflow_run_id: str, said: Verdict, pairs: list[dict[str, Any]]
+) -> None:
+    """The comparison: numbers as metrics, slices and pairs of answers as tables, the plot, the
+    held-out set as an input."""
     client = client_at(home())
     overall = said["overall"]
+    known = client.get_run(mlflow_run_id).data.metrics
     for name in ("champion", "candidate", "difference", "low", "high"):
-        if overall[name] is not None:
+        if overall[name] is not None and known.get(f"heldout_{name}") != overall[name]:
             client.log_metric(mlflow_run_id, f"heldout_{name}", overall[name])
-    rows = [overall, *said["slices"]]
-    client.log_table(
-        mlflow_run_id,
-        {name: [row[name] for row in rows] for name in overall},
-        artifact_file="evaluation/slices.json",
-    )
+    log_table(client, mlflow_run_id, [overall, *said["slices"]], "evaluation/slices.json")
+    log_table(client, mlflow_run_id, pairs, "evaluation/pairs.json")
+    log_heldout_plot(client, mlflow_run_id, said)
     client.log_text(mlflow_run_id, said["reason"], "evaluation/verdict.txt")
+    log_dataset(
+        client,
+        mlflow_run_id,
+        name=f"{turn.project}-heldout",
+        digest=said["heldout"],
+        folder=run_folder(turn),
+        context="evaluation",
+        profile={
+            "num_rows": overall["problems"],
+            **{one["name"]: one["problems"] for one in said["slices"]},
+        },
+    )
 
 
 @_telling_of_mlflow
-def log_decision(mlflow_run_id: str, outcome: str, text: str) -> None:
+def begin_trial(turn: Turn, challenger: dict[str, Any]) -> str:
+    """The trial's own run: what is compared with what."""
+    from mlflow.entities import Param
+
+    client = client_at(home())
+    run_id = run_of(client, turn, "trial")
+    known = client.get_run(run_id).data.params
+    told = {"champion": turn.champion, "candidate": challenger["name"]}
+    params = [Param(name, value) for name, value in told.items() if name not in known]
+    client.log_batch(run_id, params=params)
+    return run_id
+
+
+@_telling_of_mlflow
+def log_decision(mlflow_run_id: str, outcome: str, text: str, file: str = "turn.md") -> None:
+    """The decision's text as the run's description; the run is over."""
     client = client_at(home())
     client.set_tag(mlflow_run_id, "flywheel.decision", outcome)
     client.set_tag(mlflow_run_id, "mlflow.note.content", text)
-    client.log_text(mlflow_run_id, text, "turn.md")
+    client.log_text(mlflow_run_id, text, file)
+    if client.get_run(mlflow_run_id).info.status == "RUNNING":
+        client.set_terminated(mlflow_run_id, "FINISHED")

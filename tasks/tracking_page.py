@@ -1,0 +1,120 @@
+"""What an MLflow run's page shows beside parameters and metrics: data, plots, tables, pairs.
+
+Enter a client, a run's id and plain data; leave artifacts and dataset inputs of the run. Every one
+is written whole under its own name, so that a step that is done again changes nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_INPUTS = {"training": "training", "evaluation": "evaluation"}
+_OLD, _NEW, _GRID = "#6b7280", "#2563eb", "#d1d5db"
+"""The champion, the candidate, and lines behind them."""
+_COLUMNS = ("messages", "completion", "tools", "reward", "slice", "origin", "confirmed_by")
+_TABLES = "mlflow.loggedArtifacts"
+
+
+def log_dataset(
+    client: Any,
+    run_id: str,
+    *,
+    name: str,
+    digest: str,
+    folder: Path,
+    context: str,
+    profile: Mapping[str, Any],
+) -> None:
+    """The dataset as an input of the run: a name, its id as digest, its folder as source.
+
+    Args:
+        context: training or evaluation.
+        profile: counts, as people want to see them.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    columns = [{"type": "string", "name": column, "required": True} for column in _COLUMNS]
+    made = Dataset(
+        name=name,
+        digest=digest,
+        source_type="local",
+        source=json.dumps({"uri": folder.as_uri()}),
+        schema=json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(profile),
+    )
+    tag = InputTag("mlflow.data.context", _INPUTS[context])
+    client.log_inputs(run_id, [DatasetInput(made, [tag])])
+
+
+def log_table(client: Any, run_id: str, rows: Sequence[Mapping[str, Any]], file: str) -> None:
+    """A table as MLflow's pages show it. Its own call would add the rows to those already there."""
+    names = list(rows[0]) if rows else []
+    data = [[row[name] for name in names] for row in rows]
+    client.log_text(run_id, json.dumps({"columns": names, "data": data}), file)
+    known = json.loads(client.get_run(run_id).data.tags.get(_TABLES, "[]"))
+    this = {"path": file, "type": "table"}
+    if this not in known:
+        client.set_tag(run_id, _TABLES, json.dumps([*known, this]))
+
+
+def log_training_plot(client: Any, run_id: str, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Loss and learning rate over the steps."""
+    if metrics:
+        client.log_figure(run_id, training_plot(metrics), "plots/training.png")
+
+
+def log_heldout_plot(client: Any, run_id: str, said: Mapping[str, Any]) -> None:
+    """Held-out reward by slice, champion beside candidate, with their intervals."""
+    if said.get("by_slice"):
+        client.log_figure(run_id, heldout_plot(said), "plots/heldout.png")
+
+
+def training_plot(metrics: Sequence[Mapping[str, Any]]) -> "Figure":
+    from matplotlib.figure import Figure
+
+    # No pyplot: a Figure of its own needs no display and is freed with its last reference.
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    loss = figure.add_subplot()
+    steps = [row["step"] for row in metrics]
+    loss.plot(steps, [row["loss"] for row in metrics], color=_NEW, label="loss")
+    loss.set(xlabel="step", ylabel="loss", title="Training")
+    loss.grid(color=_GRID, linewidth=0.5)
+    rate = loss.twinx()
+    rate.plot(
+        steps,
+        [row["learning_rate"] for row in metrics],
+        color=_OLD,
+        linestyle="--",
+        label="learning rate",
+    )
+    rate.set_ylabel("learning rate")
+    figure.legend(loc="outside upper right", ncols=2)
+    return figure
+
+
+def heldout_plot(said: Mapping[str, Any]) -> "Figure":
+    from matplotlib.figure import Figure
+
+    rows = said["by_slice"]
+    figure = Figure(figsize=(7, 1.6 + 0.5 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for side, color, shift in (("champion", _OLD, -0.12), ("candidate", _NEW, 0.12)):
+        shown = [(place, row[side]) for place, row in enumerate(rows) if row[side][0] is not None]
+        means = [mean for _, (mean, _, _) in shown]
+        ends = [
+            [0.0 if low is None else mean - low for _, (mean, low, _) in shown],
+            [0.0 if high is None else high - mean for _, (mean, _, high) in shown],
+        ]
+        places = [place + shift for place, _ in shown]
+        axes.errorbar(means, places, xerr=ends, fmt="o", color=color, capsize=3, label=side)
+    names = [f"{row['name']} ({row['problems']})" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="reward", title=f"Held out: {said['challenger']['name']}")
+    axes.grid(axis="x", color=_GRID, linewidth=0.5)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
