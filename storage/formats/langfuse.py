@@ -2,7 +2,7 @@
 
 Observations become spans, generations model calls; scores and corrections become Feedback. Inputs,
 outputs and metadata come as values or as JSON text, sometimes twice encoded. Invariant: what
-`langfuse_values` cannot read as messages is kept whole as one Unknown part.
+`values` cannot read as messages is kept whole as one Unknown part.
 """
 
 from typing import Any
@@ -21,12 +21,12 @@ from flywheel.records import (
 )  # fmt: skip
 
 from .feedback import kind_of
-from .langfuse_values import decoded, read_input, read_output
 from .messages import answered, name_of, read_sampling
 from .parsed import Context, Parsed, Rest
 from .parts import arguments_text
 from .times import nanoseconds
 from .usage import count, settle
+from .values import decoded, read_input, read_output
 
 SOURCE = "import:langfuse"
 

@@ -82,7 +82,7 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
 
 
 def read_tools(values: object, rest: Rest, path: str) -> tuple[dict[str, Any], ...]:
-    """Tool schemas, a bare function wrapped as OpenAI does."""
+    """Tool schemas, a bare function wrapped as OpenAI does, Anthropic's by OpenAI's names."""
     if values is None:
         return ()
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
@@ -168,5 +168,9 @@ def _calls(values: object, rest: Rest, path: str) -> list[Part]:
 def _tool(value: dict[str, Any]) -> dict[str, Any]:
     if "function" in value or "name" not in value:
         return value
+    if "input_schema" not in value and value.get("type") not in (None, "function", "custom"):
+        return value  # a tool that the provider itself runs
     function = {key: item for key, item in value.items() if key != "type"}
+    if "input_schema" in function:
+        function["parameters"] = function.pop("input_schema")
     return {"type": "function", "function": function}

@@ -1,9 +1,8 @@
 """OpenAI chat completions: one row a request with its response, plain, streamed or failed.
 
-A row is {request, response} and, where its logger knows them, trace_id, span_id, parent_span_id,
-session_id, user_id, start_ns, end_ns, model, feedback, cache_hit; a bare response is one too.
-Identity: the row's trace id, else the response's id, else the content's digest. Invariant: a row
-is one model span, so that two calls under one id never overwrite each other.
+A row is {request, response} and what its logger knew (see `logged`), cache_hit among it; a bare
+response is one too. Invariant: what the request and the response state (calls, finish reasons,
+usage, token ids) is kept as stated.
 """
 
 from typing import Any
@@ -11,20 +10,10 @@ from typing import Any
 import msgspec
 
 from flywheel.errors import BadRecord
-from flywheel.ids import digest
-from flywheel.records import (
-    Choice,
-    Message,
-    ModelCall,
-    Sampling,
-    Span,
-    Tokens,
-    Trace,
-    Usage,
-    trace_id,
-)  # fmt: skip
+from flywheel.records import Choice, Message, ModelCall, Sampling, Tokens, Usage
 
-from .feedback import read_feedback
+from .finish import finish_reason
+from .logged import Heard, identifier, logged
 from .messages import (
     answered,
     name_of,
@@ -36,18 +25,11 @@ from .messages import (
 from .nested import nested
 from .openai_stream import merge_chunks, read_events
 from .parsed import Context, Parsed, Rest
-from .times import nanoseconds
 from .usage import read_usage
+from .wire import api_of
 
 SOURCE = "import:openai_chat"
 
-_ROW = frozenset(
-    (
-        "trace_id", "span_id", "parent_span_id", "session_id", "conversation_id", "user_id",
-        "start_ns", "end_ns", "start_time", "end_time", "timestamp", "model", "request",
-        "response", "feedback", "cache_hit",
-    )
-)  # fmt: skip
 _RESPONSE = frozenset(("id", "model", "choices", "usage", "created", "object", "error",
                        "prompt_token_ids"))  # fmt: skip
 _CHOICE = frozenset(("index", "message", "finish_reason", "token_ids", "text"))
@@ -60,12 +42,7 @@ _ASKED = frozenset(
 
 
 def recognise(sample: object) -> bool:
-    if not isinstance(sample, dict):
-        return False
-    request, response = sample.get("request"), sample.get("response")
-    if isinstance(request, dict):
-        return "messages" in request and not _of_another_api(response)
-    return "request" not in sample and _is_response(sample)
+    return api_of(sample) == "chat"
 
 
 def read(row: dict[str, Any], context: Context) -> Parsed:
@@ -73,45 +50,16 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
         row = {"response": row}
     rest = context.rest()
     response = _response(row.get("response"))
-    # Times of the row, else the moment that the provider says it answered.
-    start = nanoseconds(row.get("start_ns", row.get("start_time", row.get("timestamp"))))
-    if start is None:
-        start = nanoseconds(response.get("created"))
     call, error = _call(row, response, rest)
-    rest.put_others(row, _ROW, "")
-    parent = row.get("parent_span_id")
-    said = _identity(row, response)
-    span_id = _name(row.get("span_id")) or digest(row.get("request"), row.get("response"))[:16]
-    attributes = rest.take()
-    if isinstance(response.get("id"), str) and response["id"]:
-        attributes["response_id"] = response["id"]
     request = row.get("request")
-    trace = Trace(
-        id=trace_id(context.project, SOURCE, said),
-        project=context.project,
-        source=SOURCE,
-        external_id=said,
-        origin="import",
-        conversation=_name(row.get("session_id")) or _name(row.get("conversation_id")),
-        user=_name(row.get("user_id"))
-        or _name(request.get("user") if isinstance(request, dict) else None),
-        raw=context.raw,
-        spans=(
-            Span(
-                id=span_id,
-                kind="model",
-                name="chat",
-                parents=(str(parent),) if parent else (),
-                start=start,
-                end=nanoseconds(row.get("end_ns", row.get("end_time"))),
-                error=error,
-                call=call,
-                attributes=attributes,
-            ),
-        ),
+    heard = Heard(
+        call,
+        error,
+        answer=response["id"] if isinstance(response.get("id"), str) else None,
+        user=identifier(request.get("user")) if isinstance(request, dict) else None,
+        start=response.get("created"),
     )
-    feedback = read_feedback(row.get("feedback"), trace, rest)
-    return Parsed([trace], feedback, rest.counts)
+    return logged(row, heard, rest, context, SOURCE)
 
 
 def read_response(
@@ -163,8 +111,8 @@ def _call(
         input=messages,
         choices=choices,
         tools=tools,
-        model=_name(model),
-        response_model=_name(response.get("model")),
+        model=identifier(model),
+        response_model=identifier(response.get("model")),
         sampling=sampling,
         usage=usage,
         cost_usd=0.0 if cached else (None if cost is None else float(cost)),
@@ -190,11 +138,10 @@ def _choice(value: object, prompt_ids: object, rest: Rest, path: str) -> tuple[i
     for key in value.keys() - _CHOICE:
         if not (key == "logprobs" and tokens and tokens.logprobs):
             rest.put(f"{path}.{key}", value[key])
-    finish = value.get("finish_reason")
     index = value.get("index")
     choice = Choice(
         message=message,
-        finish_reason=finish if isinstance(finish, str) and finish else None,
+        finish_reason=finish_reason(value.get("finish_reason")),
         tokens=tokens,
     )
     return (index if isinstance(index, int) else 0), choice
@@ -259,31 +206,3 @@ def _error(error: object, choices: tuple[Choice, ...]) -> str | None:
     if error:
         return str(error)
     return None if choices else "the response holds no choice"
-
-
-def _identity(row: dict[str, Any], response: dict[str, Any]) -> str:
-    said = _name(row.get("trace_id")) or _name(response.get("id"))
-    return said or digest(row.get("request"), row.get("response"))
-
-
-def _name(value: object) -> str | None:
-    """An id as text; None where there is none."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return None
-    return str(value) or None
-
-
-def _is_response(value: dict[str, Any]) -> bool:
-    return str(value.get("object", "")).startswith("chat.completion") and isinstance(
-        value.get("choices"), list
-    )
-
-
-def _of_another_api(response: object) -> bool:
-    """Anthropic's request looks like OpenAI's; its response does not."""
-    if isinstance(response, str):
-        return "message_start" in response[:2000]
-    if not isinstance(response, dict):
-        return False
-    kind = response.get("type")
-    return kind in ("message", "error") or response.get("object") == "response"

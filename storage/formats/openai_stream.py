@@ -5,19 +5,21 @@ however many of one index stand in one chunk. Invariant: a stream without a usag
 response without usage, and one that was cut gives a choice without a finish reason.
 """
 
+import re
 from typing import Any
 
 from flywheel.errors import BadRecord
 
 from .nested import nested
 
+_breaks = re.compile(r"\r\n|\n|\r")
 _JOINED = ("content", "refusal", "reasoning", "reasoning_content")
 
 
 def read_events(text: str) -> list[dict[str, Any]]:
     """The chunks of a server-sent event stream; comments and [DONE] are left out."""
     chunks: list[dict[str, Any]] = []
-    for line in text.splitlines():
+    for line in _breaks.split(text):  # splitlines would also break at U+2028 inside a text
         if not line.startswith("data:"):
             continue
         data = line[5:].strip()

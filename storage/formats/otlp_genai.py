@@ -18,8 +18,9 @@ from flywheel.records import (
     Usage,
 )  # fmt: skip
 
+from .finish import finish_reason
 from .messages import answered, read_sampling
-from .otlp_messages import Spoken, finish_reason, read_spoken
+from .otlp_messages import Spoken, read_spoken
 from .parsed import Rest
 from .parts import arguments_text
 from .usage import count, settle
@@ -128,7 +129,8 @@ def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCa
         reasons = attributes.get("llm.finish_reason")
     reasons = [reasons] if isinstance(reasons, str) else reasons
     if isinstance(reasons, list) and (choices or not reasons):
-        used |= {"gen_ai.response.finish_reasons", "llm.finish_reason"}
+        if all(finish_reason(one) in (one, None) for one in reasons):  # nothing is lost
+            used |= {"gen_ai.response.finish_reasons", "llm.finish_reason"}
         # What the response said stands above a translation of it beside the message.
         choices = tuple(
             Choice(

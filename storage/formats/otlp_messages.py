@@ -11,6 +11,7 @@ from typing import Any
 from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message
 
+from .finish import finish_reason
 from .messages import read_message, read_messages, read_tools
 from .nested import nested
 from .otlp_indexed import dialogue
@@ -48,10 +49,6 @@ def read_spoken(
     if not (spoken.input or spoken.choices):
         spoken = _fill(spoken, _bare(attributes, rest, used))
     return spoken, left
-
-
-def finish_reason(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _fill(spoken: Spoken, found: Spoken | None) -> Spoken:

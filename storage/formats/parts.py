@@ -148,13 +148,16 @@ def _plain(value: dict[str, Any], rest: Rest, path: str) -> Parts:
 
 
 def _reasoning(value: dict[str, Any], rest: Rest, path: str) -> Parts:
-    text = _first(value, "text", "content", "thinking", "value", "summary")
+    """Thoughts, or their summary; what only the provider can read stands as the signature."""
+    words = ("text", "content", "thinking", "value", "summary")
+    text = next((value[key] for key in words if value.get(key)), "")
     if isinstance(text, list):
         text = "\n".join(str(item.get("text", "")) for item in text if isinstance(item, dict))
     if not isinstance(text, str):
         return [Unknown(kind="reasoning", raw=rest.bounded(value))]
     text, cut = rest.cut(text)
-    return [cut or Reasoning(text=text, signature=_text(value.get("signature")))]
+    sealed = _first(value, "signature", "encrypted_content", "data")
+    return [cut or Reasoning(text=text, signature=_text(sealed) or None)]
 
 
 def _refusal(value: dict[str, Any], rest: Rest, path: str) -> Parts:
@@ -166,7 +169,7 @@ def _call(value: dict[str, Any], rest: Rest, path: str) -> Parts:
     source = inner if isinstance(inner, dict) else value
     arguments = _first(source, "arguments", "input", "args")
     return tool_call(_first(source, "name", "toolName"), arguments,
-                     _first(value, "id", "call_id", "toolCallId"), rest)  # fmt: skip
+                     _first(value, "call_id", "id", "toolCallId"), rest)  # fmt: skip
 
 
 def _result(value: dict[str, Any], rest: Rest, path: str) -> Parts:
@@ -184,8 +187,8 @@ def _image(value: dict[str, Any], rest: Rest, path: str) -> Parts:
         if isinstance(inner.get("data"), str):
             kind = _text(inner.get("media_type")) or "application/octet-stream"
             return [picture(f"data:{kind};base64,{inner['data']}", rest)]
-        inner = inner.get("url")
-    return [picture(inner, rest, value.get("media_type"))]
+        inner = _first(inner, "url", "file_id")
+    return [picture(_first({"": inner, **value}, "", "file_id"), rest, value.get("media_type"))]
 
 
 def _uri(value: dict[str, Any], rest: Rest, path: str) -> Parts:
@@ -204,12 +207,18 @@ def _blob(value: dict[str, Any], rest: Rest, path: str) -> Parts:
 def _file(value: dict[str, Any], rest: Rest, path: str) -> Parts:
     inner = _first(value, "file", "source")
     source = inner if isinstance(inner, dict) else value
+    if isinstance(source.get("content"), str | list):  # a document of parts
+        return read_parts(source["content"], rest, f"{path}.content")
     data = _first(source, "file_data", "data")
-    name = _first(source, "filename", "file_id", "name")
+    name = _first(source, "filename", "file_id", "name") or value.get("title")
     address = _first(source, "file_url", "url")
+    kind = _text(source.get("media_type"))
     if data is None and address is not None:
         return [File(name=_text(name), url=_text(address))]
-    return [attachment(data, name, source.get("media_type"), rest)]
+    if source.get("type") == "text" and isinstance(data, str):
+        digest = rest.keep(data.encode("utf-8", "replace"))
+        return [File(name=_text(name), digest=digest, media_type=kind or "text/plain")]
+    return [attachment(data, name, kind, rest)]
 
 
 def _audio(value: dict[str, Any], rest: Rest, path: str) -> Parts:
@@ -228,15 +237,19 @@ _CALL = frozenset(("type", "name", "id", "call_id", "toolCallId", "toolName", "a
                    "args", "function"))  # fmt: skip
 _RESULT = frozenset(("type", "response", "result", "content", "output", "tool_use_id", "call_id",
                      "toolCallId", "id", "name", "toolName", "is_error"))  # fmt: skip
-_THOUGHT = frozenset(("type", "text", "content", "thinking", "value", "summary", "signature"))
-_IMAGE = frozenset(("type", "image_url", "source", "image", "url", "value", "media_type"))
-_FILE = frozenset(("type", "file", "source", "file_data", "filename", "file_id", "file_url"))
+_THOUGHT = frozenset(("type", "text", "content", "thinking", "value", "summary", "signature",
+                      "encrypted_content", "data"))  # fmt: skip
+_IMAGE = frozenset(("type", "image_url", "source", "image", "url", "value", "media_type",
+                    "file_id"))  # fmt: skip
+_FILE = frozenset(("type", "file", "source", "file_data", "filename", "file_id", "file_url",
+                   "title"))  # fmt: skip
 _READERS: dict[str, tuple[_Reader, frozenset[str]]] = {
     "text": (_plain, _TEXT),
     "input_text": (_plain, _TEXT),
     "output_text": (_plain, _TEXT),
     "reasoning": (_reasoning, _THOUGHT),
     "thinking": (_reasoning, _THOUGHT),
+    "redacted_thinking": (_reasoning, _THOUGHT),
     "refusal": (_refusal, frozenset(("type", "refusal", "content", "text"))),
     "tool_call": (_call, _CALL),
     "tool-call": (_call, _CALL),

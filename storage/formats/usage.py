@@ -85,7 +85,7 @@ _KNOWN = frozenset(
     )
 )  # fmt: skip
 _INPUT_DETAILS = frozenset(("cached_tokens",))
-_OUTPUT_DETAILS = frozenset(("reasoning_tokens",))
+_OUTPUT_DETAILS = frozenset(("reasoning_tokens", "thinking_tokens"))
 
 
 def read_usage(value: object, answered: bool, rest: Rest, path: str) -> Usage:
@@ -110,7 +110,7 @@ def read_usage(value: object, answered: bool, rest: Rest, path: str) -> Usage:
             "output": output if output is not None else count(get("output_tokens")),
             "cached": count(inside.get("cached_tokens")) if read is None else read,
             "created": count(get("cache_creation_input_tokens")),
-            "reasoning": count(within.get("reasoning_tokens")),
+            "reasoning": count(within.get("reasoning_tokens", within.get("thinking_tokens"))),
             "total": total,
         },
         additive=given is None and "cache_read_input_tokens" in value,

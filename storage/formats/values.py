@@ -1,4 +1,4 @@
-"""A generation's input and output as Langfuse keeps them: whatever each framework handed over.
+"""A call's input and output as platforms keep them: whatever each framework handed over.
 
 What enters is the decoded value; what leaves are messages, tools and choices. Known are OpenAI's
 two APIs, GenAI messages and events, Anthropic's and Google's content, LangChain's and the Vercel
