@@ -119,7 +119,7 @@ def _row(one: Version) -> dict[str, object]:
     return {
         "version": one.name,
         "part": one.part,
-        "turn": one.turn.number if one.turn else None,
+        "turn": one.turn.label if one.turn else None,
         "against": one.evaluation.champion if one.evaluation else None,
         "champion's": overall.champion if overall else None,
         "its own": overall.candidate if overall else None,

@@ -40,8 +40,8 @@ def ledger(known: Ledger) -> None:
             }
             for one in rows
         ],
-        hide_index=True, placeholder="–", width="stretch", on_select="rerun", selection_mode="single-row",
-        key="ledger_table",
+        hide_index=True, placeholder="–", width="stretch", on_select="rerun",
+        selection_mode="single-row", key="ledger_table",
     )  # fmt: skip
     of = many(len(known.decisions), "decision")
     st.caption(f"{len(rows):,} of {of}; select a row for its evidence.")

@@ -5,7 +5,6 @@ database: it is opened when the sequence moved. While a commit is under way the 
 """
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +22,10 @@ _PATIENCE_S = 0.3
 
 def sequence(home: Home) -> int:
     """The ledger's, looked up when the database file changed."""
+    from storage.browse import stamp as asked_stamp
+
     known = _known()
-    stamp = _stamp(home)
+    stamp = asked_stamp(home)
     last = known.get(home.root)
     if last is not None and last[0] == stamp:
         return last[1]
@@ -89,13 +90,5 @@ def _server_keeper() -> Callable[[str], Any]:
 
 
 @functools.cache
-def _known() -> dict[Path, tuple[tuple[int, int], int]]:
+def _known() -> dict[Path, tuple[str, int]]:
     return {}
-
-
-def _stamp(home: Home) -> tuple[int, int]:
-    try:
-        found = os.stat(home.database)
-    except FileNotFoundError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size

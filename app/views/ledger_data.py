@@ -20,8 +20,11 @@ class Ledger(Record, frozen=True, kw_only=True):
 
 
 class Turn(Record, frozen=True, kw_only=True):
+    """A turn, or a trial of one version that a person asked for."""
+
     number: int
-    """From 1, by time."""
+    """From 1 by time, turns and trials each for themselves."""
+    trial: bool
     run_id: str
     began: int
     """When its first decision was made."""
@@ -32,14 +35,22 @@ class Turn(Record, frozen=True, kw_only=True):
     """None = it never trained."""
     dataset: Dataset | None = None
     evaluation: Evaluation | None = None
+    """Its own, or the one that it decided by."""
+
+    @property
+    def label(self) -> str:
+        return f"trial {self.number}" if self.trial else str(self.number)
 
     @property
     def name(self) -> str:
-        """What a person calls it by: its number and what came of it."""
+        """What a person calls it by, and what it made."""
         made = self.evaluation.candidate if self.evaluation else None
-        return f"turn {self.number}" + (f" · {made}" if made else "")
+        kind = "trial" if self.trial else "turn"
+        return f"{kind} {self.number}" + (f" · {made}" if made else "")
 
 
+TURN = "flywheel turn"
+"""Who decides in a turn; whoever asked decides in a trial."""
 ENDS = ("promoted", "refused", "waiting", "canary", "abandoned")
 """Outcomes that end a turn; `passed` alone is one under way, or one that was stopped."""
 
@@ -68,23 +79,28 @@ def turns(known: Ledger) -> list[Turn]:
         if one.run_id is not None:
             by_run.setdefault(one.run_id, []).append(one)
     runs = {one.id: one for one in known.runs}
-    evaluations = {one.run_id: one for one in known.evaluations}
+    of_run = {one.run_id: one for one in known.evaluations}
+    by_id = {one.id: one for one in known.evaluations}
     datasets = {one.id: one for one in known.datasets}
     made_by = {parent: one for one in known.datasets for parent in one.parents}
-    found = []
-    for number, (run_id, said) in enumerate(by_run.items(), start=1):
+    found: list[Turn] = []
+    counted = {True: 0, False: 0}
+    for run_id, said in by_run.items():
         run = runs.get(run_id)
-        dataset = datasets.get(run.dataset_id or "") if run else made_by.get(run_id)
+        trial = run is None and said[0].by != TURN
+        counted[trial] += 1
+        decided_by = next((one.evaluation_id for one in said if one.evaluation_id), None)
         found.append(
             Turn(
-                number=number,
+                number=counted[trial],
+                trial=trial,
                 run_id=run_id,
                 began=said[0].at,
                 at=said[-1].at,
                 last=said[-1],
                 run=run,
-                dataset=dataset,
-                evaluation=evaluations.get(run_id),
+                dataset=datasets.get(run.dataset_id or "") if run else made_by.get(run_id),
+                evaluation=of_run.get(run_id) or by_id.get(decided_by or ""),
             )
         )
     return found
@@ -102,8 +118,3 @@ def took_over(known: Ledger) -> list[Decision]:
         for one in known.decisions
         if one.outcome in ("promoted", "rolled_back", "reconciled") and one.deployment
     ]
-
-
-def names_of_runs(found: list[Turn]) -> dict[str, str]:
-    """Run id -> what a person calls the turn by."""
-    return {one.run_id: one.name for one in found}

@@ -12,7 +12,7 @@ from app.views.overview_charts import heldout_by_turn, reward_over_time, traces_
 from app.views.overview_data import Server, Serving, serving
 from app.views.overview_needs import Need, needs
 from app.views.progress_data import Progress, progress, seconds_by_step
-from app.views.words import ago, decimal, dollars, heading, many, pick_range, tokens
+from app.views.words import ago, decimal, dollars, figure, heading, many, pick_range, tokens
 from storage.glance import Glance
 
 _TURNS = 10
@@ -56,25 +56,16 @@ def _figures(now: Serving | None, up: Server | None, found: Glance | None) -> No
     import streamlit as st
 
     with st.container(horizontal=True):
-        _figure("Serving", now.deployment if now else "nothing yet", _since(now))
-        _figure("Server", up.state if up else "down", up.url if up else "requests are not answered")
+        figure("Serving", now.deployment if now else "nothing yet", _since(now))
+        figure("Server", up.state if up else "down", up.url if up else "requests are not answered")
         if found is not None:
             graded = f"{found.graded:,} of {many(found.traces, 'trace')} graded"
-            _figure("Mean reward", decimal(found.reward), graded)
-            _figure("Calls", f"{found.calls:,}", _tokens(found))
+            figure("Mean reward", decimal(found.reward), graded)
+            figure("Calls", f"{found.calls:,}", _tokens(found))
             priced = f"said for {found.priced:,} of {many(found.calls, 'call')}"
-            _figure("Cost", dollars(found.cost_usd), priced)
+            figure("Cost", dollars(found.cost_usd), priced)
         if now and now.challenger:
-            _figure("Canary", f"{now.share:.0%}", f"of requests to {now.challenger}")
-
-
-def _figure(label: str, value: str, more: str) -> None:
-    import streamlit as st
-
-    with st.container(border=True, width=216, height="stretch", gap=None):
-        st.caption(label)
-        st.markdown(f"##### {plain(value)}")
-        st.caption(plain(more))
+            figure("Canary", f"{now.share:.0%}", f"of requests to {now.challenger}")
 
 
 def _since(now: Serving | None) -> str:
@@ -187,7 +178,7 @@ def _turns(here: Shown, made: list[Turn]) -> None:
     st.dataframe(
         [
             {
-                "turn": one.number,
+                "turn": one.label,
                 "began (UTC)": when(one.began),
                 "came to": outcome_of(one).replace("_", " "),
                 "gate": one.last.gate,

@@ -181,7 +181,7 @@ def _sides(turn: Turn) -> list[dict[str, Any]]:
     overall, outcome = turn.evaluation.overall, outcome_of(turn)
     known = None not in (overall.champion, overall.low, overall.high)
     told = {
-        "turn": str(turn.number), "number": turn.number, "outcome": outcome.replace("_", " "),
+        "turn": turn.label, "number": turn.began, "outcome": outcome.replace("_", " "),
         "problems": overall.problems, "difference": overall.difference,
         "interval": f"{overall.low:+.3f} to {overall.high:+.3f}" if known else "unknown",
     }  # fmt: skip

@@ -135,8 +135,8 @@ def _of_candidates(waiting: list[Decision]) -> list[Need]:
 def _of_last_turn(turns: list[Turn]) -> list[Need]:
     if not turns or outcome_of(turns[-1]) != "refused":
         return []
-    number, last = turns[-1].number, turns[-1].last
-    what = f"Turn {number} was refused by the {last.gate} gate: {last.reason}"
+    called, last = turns[-1].name.partition(" · ")[0].capitalize(), turns[-1].last
+    what = f"{called} was refused by the {last.gate} gate: {last.reason}"
     command = "flywheel doctor" if last.gate == "serving" else ""
     to_do = ADVICE.get(last.gate, "Its page below says more.")
     return [Need("look", what, to_do, command, _VIEW.get(last.gate, ""))]

@@ -2,6 +2,8 @@
 
 import time
 
+from flywheel.records import Message, Text, ToolCall
+
 _HOUR = 3600 * 10**9
 RANGES: dict[str, int | None] = {
     "24 hours": 24, "7 days": 7 * 24, "30 days": 30 * 24, "90 days": 90 * 24, "All": None,
@@ -53,6 +55,37 @@ def ago(at: int | None, now: int | None = None) -> str:
             count = int(past // size)
             return f"{count} {word}{'' if count == 1 else 's'} ago"
     return "just now"
+
+
+_LONGEST = 20_000
+
+
+def said(message: Message) -> str:
+    """A message as one plain text: its parts in order, what is no text named by its kind."""
+    parts = []
+    for one in message.parts:
+        if isinstance(one, Text):
+            parts.append(one.text)
+        elif isinstance(one, ToolCall):
+            parts.append(f"[calls {one.name}({one.arguments})]")
+        else:
+            told = getattr(one, "text", None) or getattr(one, "content", None)
+            kind = type(one).__name__.lower()
+            parts.append(f"[{kind}: {told}]" if told else f"[{kind}]")
+    text = "\n".join(parts)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text):,} characters)"
+
+
+def figure(label: str, value: str, more: str) -> None:
+    """One number that a page begins with: what it is, how much, and on what it rests."""
+    import streamlit as st
+
+    from app.views.frame import plain
+
+    with st.container(border=True, width=216, height="stretch", gap=None):
+        st.caption(plain(label))
+        st.markdown(f"##### {plain(value)}")
+        st.caption(plain(more))
 
 
 def heading(title: str, project: str) -> None:
