@@ -84,6 +84,10 @@ class Episode:
         self._spans.append(Span(id=id, kind=kind, name=name, **fields))
         return id
 
+    def add(self, span: Span) -> None:
+        """A span as it is."""
+        self._spans.append(span)
+
     def answer(
         self,
         choices: Sequence[Choice],

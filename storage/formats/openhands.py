@@ -175,10 +175,10 @@ class _Reading:
         if isinstance(cost, dict):
             cost = cost.get("cost")
         finish = known.pop("finish_reason", None)
-        start = known.pop("start", None)
+        created = known.pop("start", None)  # by another clock than the events'
         asked = self.episode.answer(
             (Choice(message=message, finish_reason=finish),),
-            start=start or nanoseconds(event.get("timestamp")),
+            start=nanoseconds(event.get("timestamp")) or created,
             end=nanoseconds(event.get("timestamp")), cost_usd=cost_of(cost),
             model=known.get("response_model"), attributes=self.rest.take(), **known,
         )  # fmt: skip
@@ -208,9 +208,13 @@ class _Reading:
         shown = frozenset(("content", "thought")) if "observation" not in event else frozenset()
         self.rest.put_others({k: v for k, v in args.items() if v != ""}, shown, "event.args")
         self.rest.put("event.extras", event.get("extras"))
+        if event.get("message") not in (None, "", event.get("content"), args.get("content")):
+            self.rest.attributes["message"] = self.rest.bounded(event["message"])
 
     def content(self, event: dict[str, Any]) -> str:
         args = fields_of(event.get("args"))
+        if "observation" in event and isinstance(event.get("content"), str):
+            return self.rest.shortened("content", event["content"])
         for value in (event.get("content"), args.get("content"), event.get("message")):
             if isinstance(value, str) and value:
                 return self.rest.shortened("content", value)

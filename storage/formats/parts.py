@@ -22,6 +22,7 @@ from flywheel.records import (
     Unknown,
 )  # fmt: skip
 
+from .nested import nested
 from .parsed import Rest
 
 Parts = list[Part]
@@ -166,6 +167,10 @@ def _refusal(value: dict[str, Any], rest: Rest, path: str) -> Parts:
 
 def _call(value: dict[str, Any], rest: Rest, path: str) -> Parts:
     inner = value.get("function")
+    if inner is None and isinstance(value.get("value"), str):  # the call as JSON text
+        inner = nested(value["value"])
+        if not isinstance(inner, dict):
+            return [Unknown(kind="tool_call", raw=rest.bounded(value))]
     source = inner if isinstance(inner, dict) else value
     arguments = _first(source, "arguments", "input", "args")
     return tool_call(_first(source, "name", "toolName"), arguments,
@@ -234,7 +239,7 @@ def _video(value: dict[str, Any], rest: Rest, path: str) -> Parts:
 
 _TEXT = frozenset(("type", "text", "content", "value"))
 _CALL = frozenset(("type", "name", "id", "call_id", "toolCallId", "toolName", "arguments", "input",
-                   "args", "function"))  # fmt: skip
+                   "args", "function", "value"))  # fmt: skip
 _RESULT = frozenset(("type", "response", "result", "content", "output", "tool_use_id", "call_id",
                      "toolCallId", "id", "name", "toolName", "is_error"))  # fmt: skip
 _THOUGHT = frozenset(("type", "text", "content", "thinking", "value", "summary", "signature",

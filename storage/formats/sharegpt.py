@@ -43,7 +43,7 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     turns = row.get("conversations")
     if not isinstance(turns, list) or not turns:
         raise BadRecord("is empty: a conversation needs a turn", field="conversations")
-    messages = [_turn(turn, rest, f"conversations[{at}]") for at, turn in enumerate(turns)]
+    messages = list(read_turns(turns, rest, "conversations"))
     system = row.get("system")
     if isinstance(system, str) and system:
         messages.insert(0, Message(role="system", parts=(rest.text(system),)))
@@ -53,6 +53,14 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     rest.put_others(row, _ROW, "")
     trace = conversation_trace(tuple(messages), tools, SOURCE, rest.take(), context)
     return Parsed([trace], [], rest.counts)
+
+
+def read_turns(turns: list[Any], rest: Rest, path: str) -> tuple[Message, ...]:
+    """
+    Raises:
+        BadRecord: one of them is no turn; names which.
+    """
+    return tuple([_turn(turn, rest, f"{path}[{at}]") for at, turn in enumerate(turns)])
 
 
 def _turn(turn: object, rest: Rest, path: str) -> Message:

@@ -32,10 +32,10 @@ def conversation_trace(
     spans: list[Span] = []
     for at in answers:
         parents = (spans[-1].id,) if spans else ()
-        spans.append(_turn(messages[:at], messages[at], tools, str(at), parents))
+        spans.append(_turn(messages[:at], messages[at], tools, _id(at), parents))
     if not answers or answers[-1] != len(messages) - 1:
         parents = (spans[-1].id,) if spans else ()
-        spans.append(_turn(messages, None, tools, str(len(messages)), parents))
+        spans.append(_turn(messages, None, tools, _id(len(messages)), parents))
     last = spans[-1]
     spans[-1] = Span(
         id=last.id,
@@ -55,6 +55,11 @@ def conversation_trace(
         spans=tuple(spans),
         raw=context.raw,
     )
+
+
+def _id(at: int) -> str:
+    """Ids in the turns' own order, which is theirs where no times are."""
+    return f"{at:06d}"
 
 
 def _turn(

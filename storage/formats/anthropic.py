@@ -1,0 +1,180 @@
+"""Anthropic's messages API: one row a request with its message, plain, streamed or failed.
+
+A row is {request, response} and what its logger knew (see `logged`); a bare message is one too.
+Messages get the shape that OpenAI's chat has: the system prompt is the first, each tool result a
+tool message of its own. Invariant: blocks of tools that the provider runs are kept whole, as
+Unknown parts.
+"""
+
+from typing import Any
+
+from flywheel.errors import BadRecord
+from flywheel.records import Choice, Message, ModelCall, Part, Sampling
+
+from .anthropic_stream import merge_events
+from .finish import finish_reason
+from .logged import Heard, identifier, logged
+from .messages import answered, name_of, read_sampling, read_tools
+from .nested import nested
+from .openai_stream import read_events
+from .parsed import Context, Parsed, Rest
+from .parts import read_parts
+from .usage import read_usage
+from .wire import api_of
+
+SOURCE = "import:anthropic"
+
+_ASKED = frozenset(
+    (
+        "model", "messages", "system", "tools", "temperature", "top_p", "top_k", "max_tokens",
+        "stop_sequences", "metadata",
+    )
+)  # fmt: skip
+_MESSAGE = frozenset(("role", "content"))
+_RESPONSE = frozenset(("id", "type", "role", "model", "content", "stop_reason", "usage", "error"))
+
+
+def recognise(sample: object) -> bool:
+    return api_of(sample) == "anthropic"
+
+
+def read(row: dict[str, Any], context: Context) -> Parsed:
+    if "request" not in row:
+        row = {"response": row}
+    rest = context.rest()
+    request = row.get("request")
+    response = _response(row.get("response"))
+    call = _call(row, request if isinstance(request, dict) else None, response, rest)
+    about = request.get("metadata") if isinstance(request, dict) else None
+    heard = Heard(
+        call,
+        _error(response, call),
+        answer=identifier(response.get("id")),
+        user=identifier(about.get("user_id")) if isinstance(about, dict) else None,
+    )
+    if isinstance(about, dict):
+        rest.put_others(about, frozenset(("user_id",)), "request.metadata")
+    return logged(row, heard, rest, context, SOURCE)
+
+
+def read_dialogue(system: object, values: object, rest: Rest, path: str) -> tuple[Message, ...]:
+    """The messages of a request.
+
+    Raises:
+        BadRecord: `values` is no list of messages; names what is wrong.
+    """
+    messages: list[Message] = []
+    if system:
+        messages.append(Message(role="system", parts=tuple(read_parts(system, rest, "system"))))
+    if not isinstance(values, list):
+        raise BadRecord(f"is {name_of(values)}, not a list of messages", field=path)
+    for at, value in enumerate(values):
+        place = f"{path}[{at}]"
+        if not isinstance(value, dict):
+            raise BadRecord(f"is {name_of(value)}, not a message", field=place)
+        role = value.get("role")
+        if not isinstance(role, str) or not role:
+            raise BadRecord(f"is {name_of(role)}, not a role", field=f"{place}.role")
+        rest.put_others(value, _MESSAGE, place)
+        messages += _turns(role, value.get("content"), rest, f"{place}.content")
+    return tuple(messages)
+
+
+def read_message(
+    value: dict[str, Any], rest: Rest, path: str
+) -> tuple[tuple[Choice, ...], dict[str, Any]]:
+    """The answer of a message object; with it, what of the object is not part of the answer."""
+    content = value.get("content")
+    others = {key: value[key] for key in value.keys() - _RESPONSE}
+    if content is None or (content == [] and value.get("stop_reason") is None):
+        return (), others
+    message = Message(role="assistant", parts=tuple(read_parts(content, rest, f"{path}.content")))
+    said = value.get("stop_reason")
+    if said is not None and finish_reason(said) != said:
+        others["stop_reason"] = said
+    return (Choice(message=message, finish_reason=finish_reason(said)),), others
+
+
+def _turns(role: str, content: object, rest: Rest, path: str) -> list[Message]:
+    """One message, or several where it holds tool results: each is a message of the tool."""
+    if not isinstance(content, list) or not any(_is_result(one) for one in content):
+        return [Message(role=role, parts=tuple(read_parts(content, rest, path)))]
+    messages: list[Message] = []
+    said: list[Part] = []
+    for at, block in enumerate(content):
+        parts = read_parts([block], rest, f"{path}[{at}]")
+        if not _is_result(block):
+            said += parts
+            continue
+        if said:
+            messages.append(Message(role=role, parts=tuple(said)))
+            said = []
+        messages.append(Message(role="tool", parts=tuple(parts)))
+    if said:
+        messages.append(Message(role=role, parts=tuple(said)))
+    return messages
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _call(
+    row: dict[str, Any], request: dict[str, Any] | None, response: dict[str, Any], rest: Rest
+) -> ModelCall:
+    messages: tuple[Message, ...] = ()
+    tools: tuple[dict[str, Any], ...] | None = None
+    sampling = Sampling()
+    if request is not None:
+        messages = read_dialogue(
+            request.get("system"), request.get("messages"), rest, "request.messages"
+        )
+        tools = read_tools(request.get("tools"), rest, "request.tools")
+        others = {key: request[key] for key in request.keys() - _ASKED}
+        sampling = read_sampling({**request, "stop": request.get("stop_sequences")}, others)
+    choices, others = read_message(response, rest, "response")
+    for key, value in others.items():
+        rest.put(f"response.{key}", value)
+    if isinstance(response.get("error"), dict):
+        rest.put_others(response["error"], frozenset(("message",)), "response.error")
+    said = any(answered(one.message) for one in choices)
+    return ModelCall(
+        input=messages,
+        choices=choices,
+        tools=tools,
+        model=identifier((request or row).get("model")) or identifier(row.get("model")),
+        response_model=identifier(response.get("model")),
+        sampling=sampling,
+        usage=read_usage(response.get("usage"), said, rest, "response.usage"),
+    )
+
+
+def _error(response: dict[str, Any], call: ModelCall) -> str | None:
+    error = response.get("error")
+    if isinstance(error, dict):
+        return str(error.get("message") or error.get("type") or error)
+    if error:
+        return str(error)
+    if not call.choices:
+        return "the response holds no content"
+    return None if call.choices[0].finish_reason else "the stream breaks off before its end"
+
+
+def _response(value: object) -> dict[str, Any]:
+    if value is None:
+        return {"error": "no response was recorded"}
+    if isinstance(value, str):
+        events = read_events(value)
+        value = events or nested(value)
+        if isinstance(value, str):
+            raise BadRecord("is text, neither JSON nor a stream", field="response")
+    if isinstance(value, list):
+        value = merge_events([event for event in value if isinstance(event, dict)])
+    if not isinstance(value, dict):
+        raise BadRecord(f"is {name_of(value)}, not an object", field="response")
+    if value.get("type") == "message_start":
+        raise BadRecord(
+            "is one event of a stream by itself: put a stream's events into one row, as a list",
+            field="response",
+        )
+    return value
