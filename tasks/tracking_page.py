@@ -52,8 +52,8 @@ def log_dataset(
 
 def log_table(client: Any, run_id: str, rows: Sequence[Mapping[str, Any]], file: str) -> None:
     """A table as MLflow's pages show it. Its own call would add the rows to those already there."""
-    names = list(rows[0]) if rows else []
-    data = [[row[name] for name in names] for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    data = [[row.get(name) for name in names] for row in rows]
     client.log_text(run_id, json.dumps({"columns": names, "data": data}), file)
     known = json.loads(client.get_run(run_id).data.tags.get(_TABLES, "[]"))
     this = {"path": file, "type": "table"}
