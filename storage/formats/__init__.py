@@ -2,11 +2,13 @@
 
 from storage.formats import (
     alpaca,
+    anthropic,
     atif,
     chat_rows,
     langfuse,
     mini_swe,
     openai_chat,
+    openai_responses,
     openhands,
     otlp,
     preference,
@@ -22,6 +24,8 @@ FORMATS: dict[str, Format] = {
     "otlp": Format(otlp.recognise, otlp.read),
     "langfuse": Format(langfuse.recognise, langfuse.read),
     "openai_chat": Format(openai_chat.recognise, openai_chat.read),
+    "openai_responses": Format(openai_responses.recognise, openai_responses.read),
+    "anthropic": Format(anthropic.recognise, anthropic.read),
     "atif": Format(atif.recognise, atif.read),
     "swe_agent": Format(swe_agent.recognise, swe_agent.read),
     "mini_swe": Format(mini_swe.recognise, mini_swe.read, whole=True),
