@@ -14,6 +14,7 @@ from storage.formats import (
     preference,
     sharegpt,
     spoken,
+    streams,
     swe_agent,
     tau_bench,
     verifiers,
@@ -23,6 +24,7 @@ from storage.formats.parsed import Format
 FORMATS: dict[str, Format] = {
     "otlp": Format(otlp.recognise, otlp.read),
     "langfuse": Format(langfuse.recognise, langfuse.read),
+    "streams": Format(streams.recognise, streams.read, whole=True),
     "openai_chat": Format(openai_chat.recognise, openai_chat.read),
     "openai_responses": Format(openai_responses.recognise, openai_responses.read),
     "anthropic": Format(anthropic.recognise, anthropic.read),
