@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from flywheel.errors import FlywheelError, ProjectError
 from flywheel.ids import canonical, digest
 from flywheel.records import Feedback, Message, Problem, Trace, model_spans
+from flywheel.reviews import states_answer
 
 Kind = Literal["reward", "metric", "group_reward", "step_reward", "stop"]
 Marked = TypeVar("Marked", bound=Callable[..., Any])
@@ -174,24 +175,47 @@ class Environment:
             user=trace.user,
             trace_id=trace.id,
             answer=answer,
-            truth_from=None if reason else "feedback",
+            truth_from=None if reason else self._from(feedback),
             attributes={"truth": reason} if reason else {},
         )
         return msgspec.structs.replace(problem, slice=self.slice(problem))
 
     def _agreed(self, feedback: Sequence[Feedback]) -> tuple[Any, str | None]:
         """The one answer that all feedback states, or None and why there is none. Feedback comes
-        from outside and may be any JSON: what `truth` cannot read is a reason, not a crash."""
+        from outside and may be any JSON: what `truth` cannot read is a reason, not a crash.
+        Where a reviewer looked at the answer, what other people and systems said stands back."""
         truths: dict[bytes, Any] = {}
-        for item in feedback:
+        for item in self._reviews(feedback) or feedback:
             try:
-                said = self.truth(item)
+                said = self.corrected(item) if states_answer(item) else self.truth(item)
                 truths |= {} if said is None else {canonical(said): said}
             except Exception as error:
                 return None, f"feedback {item.id} cannot be read: {type(error).__name__}: {error}"
         if len(truths) > 1:
             return None, f"conflicting feedback: {len(truths)} different answers"
         return next(iter(truths.values()), None), None if truths else "no known answer"
+
+    def _reviews(self, feedback: Sequence[Feedback]) -> list[Feedback]:
+        """Reviews that state a truth of this environment, or that cannot be read."""
+        found = []
+        for item in filter(states_answer, feedback):
+            try:
+                if self.corrected(item) is not None:
+                    found.append(item)
+            except Exception:  # _agreed meets it again and says so
+                found.append(item)
+        return found
+
+    def _from(self, feedback: Sequence[Feedback]) -> str:
+        return "human" if self._reviews(feedback) else "feedback"
+
+    def corrected(self, feedback: Feedback) -> Any:
+        """The right answer that a reviewer states; `value` is the whole answer as the model should
+        have written it: text, or the JSON that this is. None = it states none.
+
+        By default what `truth` reads of it.
+        """
+        return self.truth(feedback)
 
     def truth(self, feedback: Feedback) -> Any:
         """The right answer that one feedback states; None = it states none."""

@@ -31,3 +31,8 @@ def spend(home: Home, token: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def give_back(home: Home, token: str) -> None:
+    """Makes a token good again: what it was spent for could not be done."""
+    (home.once / token).unlink(missing_ok=True)

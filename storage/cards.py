@@ -7,11 +7,10 @@ card is a function of the other tables, and no card is older than what it is mad
 
 from typing import TYPE_CHECKING
 
+from flywheel.reviews import NAME, STANDING
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-REVIEW = "review"
-"""The name of feedback that is a reviewer's verdict."""
 
 _SPOKEN_OF = """
 WITH new AS (SELECT DISTINCT project, target, target_kind FROM feedback WHERE since = $sequence)
@@ -104,14 +103,14 @@ WITH keys AS (
 ), about AS (
     SELECT DISTINCT stands_for AS trace_id, asked.id, name, said_by,
         body ->> '$.attributes.verdict' AS ruling,
+        (body ->> '$.attributes.review') IS NOT NULL AS of_review,
         CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
     FROM asked JOIN keys ON asked.project = keys.project AND target = key AND target_kind = kind
 )
-SELECT trace_id, count(*) FILTER (name <> '{REVIEW}' OR ruling IS NULL) AS said,
-    avg(yes::INTEGER) FILTER (name <> '{REVIEW}') AS liked,
-    list(DISTINCT said_by) FILTER (ruling IN ('accepted', 'rejected', 'corrected'))
-        AS reviewers,
-    avg((ruling = 'accepted')::INTEGER) FILTER (ruling IN ('accepted', 'rejected', 'corrected'))
+SELECT trace_id, count(*) FILTER (NOT of_review) AS said,
+    avg(yes::INTEGER) FILTER (NOT of_review) AS liked,
+    list(DISTINCT said_by) FILTER (name = '{NAME}' AND ruling IN {STANDING}) AS reviewers,
+    avg((ruling = 'accepted')::INTEGER) FILTER (name = '{NAME}' AND ruling IN {STANDING})
         AS verdict
 FROM about GROUP BY trace_id
 """

@@ -40,6 +40,11 @@ class Support(Environment):
         """What an agent did: {"queue", "order"}; anything else that people say is no truth."""
         return filed(feedback.value) if feedback.name == "filed" else None
 
+    def corrected(self, feedback: Feedback) -> Any:
+        """A reviewer writes the answer as the model should have: the same object, or its text."""
+        value = feedback.value
+        return parsed(value) if isinstance(value, str) else filed(value)
+
     def text(self, messages: Sequence[Message]) -> str:
         """What the customer wrote; the turns before it are the examples of every prompt."""
         return messages[-1].text

@@ -1,0 +1,185 @@
+"""What there is to review, in an order that helps most, and how far it has come.
+
+Enter a project, who looks and which items; leave trace ids and counts. What somebody saved and no
+commit has taken in yet is not seen here: `storage.leases` keeps it from being offered again.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from flywheel.home import Home
+from flywheel.records import Record
+from flywheel.reviews import NAME, STANDING
+from storage.copies import RECORDED
+from storage.database import reading
+from storage.rows import named
+
+Which = Literal["new", "second", "all"]
+"""Reviewed by nobody; by others and not by me; not by me."""
+FEW = 5
+"""Fewer judged in common than this say nothing about agreement."""
+_WAIT_S = 5.0
+_LATEST = 50_000
+"""Recorded traces that are looked through for two answers to one prompt."""
+
+ORDER = (
+    "first where feedback, reviewers and reward disagree, then what is not graded, then what was "
+    "graded low; among these what the model was least sure of"
+)
+_RANK = """CASE WHEN (liked IS NOT NULL AND reward IS NOT NULL AND (liked >= 0.5) <> (reward >= 0.5))
+    OR (verdict > 0 AND verdict < 1) THEN 0
+    WHEN reward IS NULL THEN 1 WHEN reward < 0.5 THEN 2 ELSE 3 END"""
+_WHICH = {
+    "new": "len(reviewers) = 0",
+    "second": "len(reviewers) > 0 AND NOT list_contains(reviewers, $me)",
+    "all": "NOT list_contains(reviewers, $me)",
+}
+
+
+class Pair(NamedTuple):
+    first: str
+    second: str
+    about: str
+    """The problem, or the prompt's digest, that both answer."""
+
+
+class Agreement(Record, frozen=True, kw_only=True):
+    share: float | None
+    """None = too few to say."""
+    common: int
+
+
+class Progress(Record, frozen=True, kw_only=True):
+    answers: int
+    """Recorded answers that may be reviewed."""
+    reviewed: int
+    """By anybody."""
+    mine: int
+    with_reward: Agreement
+    """My verdict against the environment's grade (from 0.5 on: right)."""
+    with_others: Agreement
+
+
+def queue(
+    home: Home, project: str, *, me: str, which: Which = "new", recorded: bool = True,
+    slices: tuple[str, ...] = (), limit: int = 200
+) -> list[str]:  # fmt: skip
+    """Traces to review, the most useful first (`ORDER`)."""
+    conditions = ["project = $project", "answered", "stands_for = trace_id", _WHICH[which]]
+    values: dict[str, Any] = {"project": project}
+    if "$me" in _WHICH[which]:
+        values["me"] = me
+    if recorded:
+        conditions.append(f"origin IN {RECORDED}")
+    if slices:
+        conditions.append(
+            "trace_id IN (SELECT trace_id FROM problems WHERE slice IN (SELECT unnest($slices)))"
+        )
+        values["slices"] = list(slices)
+    with reading(home, wait_s=_WAIT_S) as database:
+        if database is None:
+            return []
+        rows = database.execute(
+            f"SELECT trace_id FROM cards WHERE {' AND '.join(conditions)} ORDER BY {_RANK}, "
+            f"logprob NULLS LAST, started DESC NULLS LAST, trace_id LIMIT {int(limit)}",
+            values,
+        ).fetchall()
+    return [one for (one,) in rows]
+
+
+def pairs(home: Home, project: str, *, me: str, limit: int = 100) -> list[Pair]:
+    """Two different answers to one problem, or one prompt, that I have not compared yet."""
+    values = {"project": project, "me": me}
+    with reading(home, wait_s=_WAIT_S) as database:
+        if database is None:
+            return []
+        rows = database.execute(_PAIRS.format(limit=int(limit)), values).fetchall()
+    return [Pair(*row) for row in rows]
+
+
+_PAIRS = f"""
+WITH posed AS (
+    SELECT trace_id, problem_id AS about, started, reward FROM cards
+    WHERE project = $project AND answered AND problem_id IS NOT NULL AND stands_for = trace_id
+    ORDER BY started DESC NULLS LAST LIMIT {_LATEST}
+), asked AS (
+    SELECT trace_id, started, reward FROM cards
+    WHERE project = $project AND answered AND origin IN {RECORDED} AND stands_for = trace_id
+        AND calls = 1
+    ORDER BY started DESC NULLS LAST LIMIT {_LATEST}
+), said AS (
+    SELECT posed.*, output[1] AS answer FROM posed JOIN spans USING (trace_id)
+    WHERE len(output) > 0
+    UNION ALL
+    SELECT asked.trace_id, md5(array_to_string(input, ' ')), asked.started, reward, output[1]
+    FROM asked JOIN spans USING (trace_id) WHERE len(output) > 0
+), distinct_said AS (
+    SELECT about, answer, min(trace_id) AS trace_id, max(started) AS started, avg(reward) AS reward
+    FROM said GROUP BY about, answer
+), judged AS (
+    SELECT target, name FROM feedback WHERE project = $project AND said_by = $me
+        AND starts_with(name, 'compared:')
+)
+SELECT one.trace_id, other.trace_id, one.about
+FROM distinct_said AS one JOIN distinct_said AS other
+    ON one.about = other.about AND one.trace_id < other.trace_id
+WHERE NOT EXISTS (SELECT 1 FROM judged WHERE (target = one.trace_id
+    AND name = 'compared:' || other.trace_id) OR (target = other.trace_id
+    AND name = 'compared:' || one.trace_id))
+QUALIFY row_number() OVER (PARTITION BY one.about ORDER BY
+    abs(coalesce(one.reward, 0.5) - coalesce(other.reward, 0.5)), one.trace_id) <= 3
+ORDER BY greatest(one.started, other.started) DESC NULLS LAST, one.trace_id, other.trace_id
+LIMIT {{limit}}
+"""
+
+
+def progress(home: Home, project: str, me: str) -> Progress:
+    nothing = Agreement(share=None, common=0)
+    with reading(home, wait_s=_WAIT_S) as database:
+        if database is None:
+            return Progress(answers=0, reviewed=0, mine=0, with_reward=nothing,
+                            with_others=nothing)  # fmt: skip
+        ((answers, reviewed, mine),) = database.execute(
+            "SELECT count(*), count(*) FILTER (len(reviewers) > 0), "
+            "count(*) FILTER (list_contains(reviewers, $me)) FROM cards WHERE "
+            f"project = $project AND answered AND stands_for = trace_id AND origin IN {RECORDED}",
+            {"project": project, "me": me},
+        ).fetchall()
+        (found,) = named(database, _AGREEMENT, {"project": project, "me": me})
+    return Progress(
+        answers=answers, reviewed=reviewed, mine=mine,
+        with_reward=_share(found["right"], found["graded"]),
+        with_others=_share(found["same"], found["shared"]),
+    )  # fmt: skip
+
+
+def _share(same: int | None, common: int | None) -> Agreement:
+    common = common or 0
+    return Agreement(share=(same or 0) / common if common >= FEW else None, common=common)
+
+
+_AGREEMENT = f"""
+WITH ruled AS (
+    SELECT target AS trace_id, said_by, body ->> '$.attributes.verdict' AS ruling
+    FROM feedback WHERE project = $project AND name = '{NAME}' AND target_kind = 'trace'
+    QUALIFY row_number() OVER (PARTITION BY target, said_by ORDER BY said DESC, id DESC) = 1
+), standing AS (
+    SELECT trace_id, said_by, ruling = 'accepted' AS good FROM ruled WHERE ruling IN {STANDING}
+), mine AS (
+    SELECT trace_id, good FROM standing WHERE said_by = $me
+), latest AS (
+    SELECT trace_id, weight, value FROM grades SEMI JOIN mine USING (trace_id)
+    WHERE span_id IS NULL AND kind IN ('code', 'judge') AND weight > 0
+    QUALIFY row_number() OVER (
+        PARTITION BY trace_id, reward ORDER BY given DESC, since DESC, digest DESC) = 1
+), rewarded AS (
+    SELECT trace_id, sum(weight * value) / sum(weight) >= 0.5 AS good FROM latest
+    GROUP BY trace_id HAVING count(value) = count(*)
+)
+SELECT
+    (SELECT count(*) FROM mine JOIN rewarded USING (trace_id)) AS graded,
+    (SELECT count(*) FROM mine JOIN rewarded USING (trace_id) WHERE mine.good = rewarded.good)
+        AS "right",
+    (SELECT count(*) FROM mine JOIN standing USING (trace_id) WHERE said_by <> $me) AS shared,
+    (SELECT count(*) FROM mine JOIN standing USING (trace_id)
+        WHERE said_by <> $me AND mine.good = standing.good) AS same
+"""
