@@ -141,6 +141,15 @@ class Episode:
             "tool", call.name, id=id, parents=parents, tool=call, result=result, **fields
         )
 
+    def seen(self) -> set[Message]:
+        """Every message that a call saw or said, so far."""
+        found: set[Message] = set()
+        for at, past in self._pasts.items():
+            found.update(past.messages[: past.size])
+            call = self._spans[at].call
+            found.update(choice.message for choice in call.choices if call) if call else None
+        return found
+
     def spans(self) -> tuple[Span, ...]:
         """All of them; inputs are put in where they may be repeated."""
         histories: dict[int, list[int]] = {}
