@@ -84,8 +84,8 @@ def _summary(here: Shown, turn: Turn) -> None:
             figure("Learned from", many(dataset.rows, "row"), f"dataset {dataset.id[:8]}")
         if evaluation is not None:
             overall = evaluation.overall
-            figure("Held out", decimal(overall.candidate),
-                   f"{decimal(overall.difference, sign=True)} to {evaluation.champion}")  # fmt: skip
+            more = f"{decimal(overall.difference, sign=True)} to {evaluation.champion}"
+            figure("Held out", decimal(overall.candidate), more)
     st.text(turn.last.reason)
     with st.container(horizontal=True):
         if dataset is not None:

@@ -9,8 +9,9 @@ from app.views import kept
 from app.views.frame import Shown, empty, link, plain
 from app.views.ledger_data import Turn
 from app.views.runs_data import Answer, Change, Pair, pairs
+from app.views.safe_html import wrapped
+from app.views.traces_html import turn as message_of
 from app.views.words import decimal, many, said
-from flywheel.records import Message
 
 FILTERS: dict[str, tuple[Change, ...]] = {
     "Changed": ("won", "lost"), "Won": ("won",), "Lost": ("lost",), "Same": ("same",),
@@ -113,8 +114,7 @@ def _one(here: Shown, pair: Pair, champion: str, candidate: str) -> None:
     with st.container(border=True):
         more = f" · answer {pair.attempt + 1}" if pair.attempt else ""
         st.markdown(f"{_MARKS[pair.change]} · {plain(pair.slice)}{more}")
-        for message in pair.messages:
-            _message(message)
+        st.html(wrapped(*[message_of(one) for one in pair.messages]))
         if pair.problem is not None and pair.problem.answer is not None:
             source = f" (from {pair.problem.truth_from})" if pair.problem.truth_from else ""
             st.caption(f"What would be right{plain(source)}")
@@ -127,13 +127,6 @@ def _one(here: Shown, pair: Pair, champion: str, candidate: str) -> None:
                 _side(one, f"{kind} · {name}")
 
 
-def _message(message: Message) -> None:
-    import streamlit as st
-
-    st.caption(plain(message.role))
-    st.code(said(message), language=None, wrap_lines=True)
-
-
 def _side(one: Answer | None, name: str) -> None:
     import streamlit as st
 
@@ -142,7 +135,8 @@ def _side(one: Answer | None, name: str) -> None:
     if one is None:
         st.caption("It gave no answer that was kept.")
         return
-    st.code(_text(one) or "(nothing)", language=None, wrap_lines=True)
+    if one.message is not None:
+        st.html(wrapped(message_of(one.message, answer=True)))
     if one.why:
         st.caption(plain(one.why))
     for grade in one.grades:

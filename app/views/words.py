@@ -82,7 +82,7 @@ def figure(label: str, value: str, more: str) -> None:
 
     from app.views.frame import plain
 
-    with st.container(border=True, width=216, height="stretch", gap=None):
+    with st.container(border=True, width=172, height="stretch", gap=None):
         st.caption(plain(label))
         st.markdown(f"##### {plain(value)}")
         st.caption(plain(more))
