@@ -16,11 +16,8 @@ def tables(path: Path) -> frozenset[str]:
     with path.open("rb") as file:
         if file.read(len(_HEAD)) != _HEAD:
             raise ValueError("it is not a database")
-    # Without its log beside it nobody has it open, and nothing need be made to read it.
-    quiet = not path.with_name(path.name + "-wal").exists()
-    address = f"{path.resolve().as_uri()}?{'immutable=1' if quiet else 'mode=ro'}"
     try:
-        database = sqlite3.connect(address, uri=True, timeout=_WAIT_S)
+        database = _opened(path)
         try:
             ((said,),) = database.execute("PRAGMA quick_check(1)").fetchall()
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -32,3 +29,28 @@ def tables(path: Path) -> frozenset[str]:
     if said != "ok":
         raise ValueError(f"it is damaged: {said}")
     return names
+
+
+def count(path: Path, table: str) -> int:
+    """Rows of one of its `tables`.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        database = _opened(path)
+        try:
+            name = table.replace('"', '""')
+            ((found,),) = database.execute(f'SELECT count(*) FROM "{name}"').fetchall()
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise ValueError(f"SQLite says: {error}") from error
+    return int(found)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    # Without its log beside it nobody has it open, and nothing need be made to read it.
+    quiet = not path.with_name(path.name + "-wal").exists()
+    address = f"{path.resolve().as_uri()}?{'immutable=1' if quiet else 'mode=ro'}"
+    return sqlite3.connect(address, uri=True, timeout=_WAIT_S)

@@ -55,6 +55,8 @@ def command(projects: tuple[Path, ...], as_json: bool, deep: bool) -> None:
 
 
 def show(told: "list[Told]") -> None:
+    from app.doctor.finding import many
+
     for one in told:
         for finding in one.findings:
             level = click.style(f"{finding.level:<8}", fg=_COLOURS[finding.level])
@@ -63,7 +65,7 @@ def show(told: "list[Told]") -> None:
                 click.echo(f"{'':<8} {'':<13} -> {_plain(finding.remedy)}")
     counts = [finding.level for one in told for finding in one.findings]
     click.echo(
-        f"\n{counts.count('ok')} ok, {counts.count('warning')} warnings, "
+        f"\n{counts.count('ok')} ok, {many(counts.count('warning'), 'warning')}, "
         f"{counts.count('wrong')} wrong"
     )
 

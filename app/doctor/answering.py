@@ -9,6 +9,7 @@ import httpx
 from app.doctor.finding import Case, Finding, ok, warning, wrong
 from app.doctor.projects import sound
 from flywheel.errors import CorruptFile, FlywheelError
+from serving.engines.reach import Access
 from serving.presence import ServerRecord, running
 from serving.routing import ProjectRoute, read, served_as
 
@@ -33,11 +34,15 @@ def server(case: Case) -> Iterator[Finding]:
 def engines(case: Case) -> Iterator[Finding]:
     record = running(case.home)
     if record is not None:
-        yield from _engine(record.engine_url, _served(case, record), "logs/engine.log")
+        yield from _engine(
+            record.engine_url, _served(case, record), "logs/engine.log", record.access
+        )
         return
     outside = {one.serving.engine_url: one.name for one in sound(case) if one.serving.engine_url}
     for url, name in outside.items():
-        yield from _engine(str(url), [], f"whoever runs it; engine_url of {name}")
+        key = case.settings.engine_key
+        access = Access(kind="vllm", key=key.get_secret_value() if key else None)
+        yield from _engine(str(url), [], f"whoever runs it; engine_url of {name}", access)
     if not outside:
         yield ok("no engine runs: a server starts it")
 
@@ -100,11 +105,11 @@ def _served(case: Case, record: ServerRecord) -> list[ProjectRoute]:
     return [routes[name] for name in record.projects if name in routes]
 
 
-def _engine(url: str, routes: list[ProjectRoute], look: str) -> Iterator[Finding]:
+def _engine(url: str, routes: list[ProjectRoute], look: str, access: Access) -> Iterator[Finding]:
     from serving.engines.client import EngineClient
 
     try:
-        with EngineClient(url, timeout_s=_WAIT_S) as client:
+        with EngineClient(url, timeout_s=_WAIT_S, access=access) as client:
             known = client.models()
             yield ok(f"the engine at {url} answers; it has {', '.join(sorted(known))}")
             for route in routes:

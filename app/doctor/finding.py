@@ -68,6 +68,10 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} seconds"
 
 
+def many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def size(count: float) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":

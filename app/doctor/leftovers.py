@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.doctor.finding import Case, Finding, ago, ok, size, warning
+from app.doctor.finding import Case, Finding, ago, many, ok, size, warning
 from app.doctor.processes import FOLLOWERS, OURS, Process, belongs, holders, is_held, processes
 from flywheel.home import Home
 from serving.intents import Intent
@@ -87,7 +87,7 @@ def _turns(home: Home) -> Iterator[Finding]:
             yield warning(f"{path} cannot be read", f"rm {path}: the next turn begins anew")
             continue
         yield warning(
-            f"a turn of {path.stem} stopped under way, since {ago(_age(path))}",
+            f"a turn of {path.stem} stopped under way; it began {ago(_age(path))} ago",
             f"flywheel turn {folder} goes on with it",
         )
 
@@ -106,7 +106,7 @@ def _temporary(home: Home) -> Iterator[Finding]:
     if old:
         whole = sum(_size(path) for path in old)
         yield warning(
-            f"{len(old)} temporary files that nobody ended ({size(whole)}): {old[0]}",
+            f"{many(len(old), 'temporary file')} that nobody ended ({size(whole)}): {old[0]}",
             "rm -r " + " ".join(map(str, old[:20])),
         )
 
@@ -120,7 +120,8 @@ def _results(home: Home) -> Iterator[Finding]:
             torn.append(path)
     if torn and not any(is_held(path) for path in home.locks.glob("turn-*.lock")):
         yield warning(
-            f"{len(torn)} kept results of steps are torn", "the next turn removes them, and redoes"
+            f"{many(len(torn), 'torn result')} of a turn's steps",
+            "the next turn removes them, and redoes",
         )
 
 
@@ -131,7 +132,7 @@ def _locks(home: Home) -> Iterator[Finding]:
             since = _alive_s(pid)
             if since is not None and since > _HELD_S:
                 yield warning(
-                    f"pid {pid}, which runs since {ago(since)}, holds the {name} lock",
+                    f"pid {pid}, which began {ago(since)} ago, holds the {name} lock",
                     f"look again; if it stays, see what it does (cat /proc/{pid}/cmdline)",
                 )
 

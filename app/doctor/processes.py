@@ -3,6 +3,7 @@
 What belongs to other people cannot be read and is left out: an owner that is None is not known.
 """
 
+import contextlib
 import os
 import socket
 import struct
@@ -136,13 +137,19 @@ def _owners() -> dict[str, int]:
     """Inode of a socket -> who has it open."""
     found: dict[str, int] = {}
     for folder in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            names = [os.readlink(entry) for entry in folder.iterdir()]
-        except OSError:
-            continue
-        pid = int(folder.parent.name)
-        found.update({name[8:-1]: pid for name in names if name.startswith("socket:[")})
+        with contextlib.suppress(OSError):
+            for entry in folder.iterdir():
+                name = _link(entry)
+                if name.startswith("socket:["):
+                    found[name[8:-1]] = int(folder.parent.name)
     return found
+
+
+def _link(entry: Path) -> str:
+    try:
+        return os.readlink(entry)
+    except OSError:
+        return ""  # closed meanwhile
 
 
 def _host(address: str, family: socket.AddressFamily) -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.finding import Case, Finding, ago, ok, size, warning, wrong
+from app.doctor.finding import Case, Finding, ago, many, ok, size, warning, wrong
 from app.doctor.processes import holders, processes
 from flywheel.errors import Busy, CorruptFile, FlywheelError
 from storage import inbox, journal
@@ -56,13 +56,13 @@ def waiting(case: Case) -> Iterator[Finding]:
     if not paths:
         yield ok("nothing waits in the inbox")
     else:
-        says = f"{len(paths)} segments wait in the inbox, the oldest since {ago(oldest or 0)}"
+        says = f"{many(len(paths), 'segment')} in the inbox, the oldest {ago(oldest or 0)} old"
         late = (oldest or 0) > _STALE_S
         yield warning(says, "flywheel ingest") if late else ok(says)
     broken = list(_unreadable(paths, None if case.deep else _READ))
     if broken:
         yield warning(
-            f"{len(broken)} segments cannot be read, {broken[0]}",
+            f"{many(len(broken), 'segment')} in the inbox cannot be read: {broken[0]}",
             "flywheel ingest puts them into quarantine, and takes in the rest",
         )
     yield from _journals(files)
@@ -75,7 +75,7 @@ def quarantine(case: Case) -> Iterator[Finding]:
         return
     newest = reasons[0]
     yield warning(
-        f"{len(reasons)} things are in quarantine, the newest since {ago(_since(newest))}: "
+        f"{many(len(reasons), 'thing')} in quarantine, the newest {ago(_since(newest))} old: "
         f"{_reason(newest)}",
         f"look at {newest.with_suffix('')}; mend its source, bring it in again, remove both",
     )
@@ -88,11 +88,11 @@ def _journals(files: list[Path]) -> Iterator[Finding]:
         torn += len(journal.read(path, 0, last=left).torn)
     if torn:
         yield warning(
-            f"{torn} lines of the gateway's journals are torn",
+            f"{many(torn, 'torn line')} in the gateway's journals",
             "flywheel ingest puts them into quarantine, and takes in the rest",
         )
     else:
-        yield ok(f"{len(files)} journals, every line whole")
+        yield ok(f"{many(len(files), 'journal')} of the gateway, every line whole")
 
 
 def _unreadable(paths: list[Path], most: int | None) -> Iterator[str]:

@@ -35,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "store": Check(store.store, limit_s=30, apart=True),
     "inbox": Check(store.waiting, limit_s=30, deep_limit_s=300),
     "quarantine": Check(store.quarantine),
-    "prefect": Check(schedule.prefect, limit_s=30),
+    "prefect": Check(schedule.prefect, limit_s=30, apart=True),
     "leftovers": Check(leftovers.leftovers),
     "processes": Check(leftovers.orphans),
 }
