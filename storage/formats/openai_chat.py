@@ -93,7 +93,8 @@ def _call(
     sampling = Sampling()
     model = row.get("model")
     if isinstance(request, dict):
-        messages = read_messages(request.get("messages"), rest, "request.messages")
+        if request.get("messages") is not None:
+            messages = read_messages(request["messages"], rest, "request.messages")
         offered = request.get("tools", request.get("functions"))
         tools = read_tools(offered, rest, "request.tools")
         sampling = _sampling(request)

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 Api: TypeAlias = Literal["chat", "responses", "anthropic"]
 
+STORED = frozenset(("messages", "input_messages", "input", "tools", "temperature", "input_user"))
+"""Keys beside a bare answer that say what was asked: then it is a stored completion."""
 _LOOKED_AT = 2048
 """Characters of a stream that tell whose it is."""
 _NO_TEXT = ("embed", "moderation", "tts", "whisper")
@@ -18,7 +20,10 @@ def api_of(row: object) -> Api | None:
     if not isinstance(row, dict):
         return None
     if "request" not in row:
-        return api_of_response(row)
+        said = api_of_response(row)
+        if said == "chat":
+            return said if STORED.isdisjoint(row) else None
+        return None if said == "responses" and "input" in row else said
     request, response = row["request"], row.get("response")
     said = api_of_response(response)
     if not isinstance(request, dict):
