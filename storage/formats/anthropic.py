@@ -9,12 +9,12 @@ Unknown parts.
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.records import Choice, Message, ModelCall, Part, Sampling
+from flywheel.records import Choice, Message, ModelCall, Sampling
 
 from .anthropic_stream import merge_events
 from .finish import finish_reason
 from .logged import Heard, identifier, logged
-from .messages import answered, name_of, read_sampling, read_tools
+from .messages import answered, name_of, read_messages, read_sampling, read_tools
 from .nested import nested
 from .openai_stream import read_events
 from .parsed import Context, Parsed, Rest
@@ -30,7 +30,6 @@ _ASKED = frozenset(
         "stop_sequences", "metadata",
     )
 )  # fmt: skip
-_MESSAGE = frozenset(("role", "content"))
 _RESPONSE = frozenset(("id", "type", "role", "model", "content", "stop_reason", "usage", "error"))
 
 
@@ -63,21 +62,11 @@ def read_dialogue(system: object, values: object, rest: Rest, path: str) -> tupl
     Raises:
         BadRecord: `values` is no list of messages; names what is wrong.
     """
-    messages: list[Message] = []
+    messages: tuple[Message, ...] = ()
     if system:
-        messages.append(Message(role="system", parts=tuple(read_parts(system, rest, "system"))))
-    if not isinstance(values, list):
-        raise BadRecord(f"is {name_of(values)}, not a list of messages", field=path)
-    for at, value in enumerate(values):
-        place = f"{path}[{at}]"
-        if not isinstance(value, dict):
-            raise BadRecord(f"is {name_of(value)}, not a message", field=place)
-        role = value.get("role")
-        if not isinstance(role, str) or not role:
-            raise BadRecord(f"is {name_of(role)}, not a role", field=f"{place}.role")
-        rest.put_others(value, _MESSAGE, place)
-        messages += _turns(role, value.get("content"), rest, f"{place}.content")
-    return tuple(messages)
+        parts = read_parts(system, rest, "system")
+        messages = (Message(role="system", parts=tuple(parts)),)
+    return (*messages, *read_messages(values, rest, path))
 
 
 def read_message(
@@ -93,30 +82,6 @@ def read_message(
     if said is not None and finish_reason(said) != said:
         others["stop_reason"] = said
     return (Choice(message=message, finish_reason=finish_reason(said)),), others
-
-
-def _turns(role: str, content: object, rest: Rest, path: str) -> list[Message]:
-    """One message, or several where it holds tool results: each is a message of the tool."""
-    if not isinstance(content, list) or not any(_is_result(one) for one in content):
-        return [Message(role=role, parts=tuple(read_parts(content, rest, path)))]
-    messages: list[Message] = []
-    said: list[Part] = []
-    for at, block in enumerate(content):
-        parts = read_parts([block], rest, f"{path}[{at}]")
-        if not _is_result(block):
-            said += parts
-            continue
-        if said:
-            messages.append(Message(role=role, parts=tuple(said)))
-            said = []
-        messages.append(Message(role="tool", parts=tuple(parts)))
-    if said:
-        messages.append(Message(role=role, parts=tuple(said)))
-    return messages
-
-
-def _is_result(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
 def _call(

@@ -7,7 +7,7 @@ What enters are decoded JSON values; what leaves are Messages. null content stay
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.records import Message, Part, Reasoning, Refusal, Sampling, Text
+from flywheel.records import Message, Part, Reasoning, Refusal, Sampling, Text, ToolCall
 
 from .parsed import Rest
 from .parts import read_parts, tool_call, tool_result
@@ -15,7 +15,7 @@ from .parts import read_parts, tool_call, tool_result
 _ROLES = {
     "system": "system", "developer": "developer", "user": "user", "assistant": "assistant",
     "tool": "tool", "function": "tool", "human": "user", "ai": "assistant", "gpt": "assistant",
-    "model": "assistant",
+    "model": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user",
 }  # fmt: skip
 _PLAIN = frozenset(("system", "developer", "user", "assistant"))
 _KNOWN = frozenset(
@@ -24,6 +24,12 @@ _KNOWN = frozenset(
         "refusal", "reasoning", "reasoning_content", "finish_reason",
     )
 )  # fmt: skip
+_RESULTS = frozenset(("tool_result", "tool-result", "tool_call_response", "function_call_output"))
+_CLASSES = {
+    "HumanMessage": "user", "AIMessage": "assistant", "AIMessageChunk": "assistant",
+    "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool",
+}  # fmt: skip
+"""LangChain's classes of messages."""
 _ITEMS = frozenset(("function_call", "function_call_output", "reasoning"))
 _CALL = frozenset(("id", "type", "function", "index", "name", "arguments", "args"))
 _FUNCTION = frozenset(("name", "arguments"))
@@ -37,12 +43,15 @@ def read_messages(values: object, rest: Rest, path: str) -> tuple[Message, ...]:
     """
     if not isinstance(values, list):
         raise BadRecord(f"is {name_of(values)}, not a list of messages", field=path)
-    return tuple(
-        [
-            _plain(value, rest) or read_message(value, rest, f"{path}[{at}]")
-            for at, value in enumerate(values)
-        ]
-    )
+    messages: list[Message] = []
+    for at, value in enumerate(values):
+        if (plain := _plain(value, rest)) is not None:
+            messages.append(plain)
+        elif _answers_calls(value):
+            messages += _by_result(value, rest, f"{path}[{at}]")
+        else:
+            messages.append(read_message(value, rest, f"{path}[{at}]"))
+    return tuple(messages)
 
 
 def read_message(value: object, rest: Rest, path: str) -> Message:
@@ -51,6 +60,8 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
         raise BadRecord(f"is {name_of(value)}, not a message", field=path)
     if (plain := _plain(value, rest)) is not None:
         return plain
+    if "lc" in value and isinstance(value.get("kwargs"), dict):
+        value = _constructed(value)
     kind = value.get("type")
     if "role" not in value and isinstance(kind, str) and kind in _ITEMS:
         role = "tool" if kind == "function_call_output" else "assistant"
@@ -74,7 +85,9 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
     if isinstance(value.get("refusal"), str):
         parts.append(Refusal(text=value["refusal"]))
     if value.get("tool_calls"):
-        parts.extend(_calls(value["tool_calls"], rest, f"{path}.tool_calls"))
+        there = {part.id for part in parts if isinstance(part, ToolCall) and part.id}
+        calls = _calls(value["tool_calls"], rest, f"{path}.tool_calls")
+        parts += [one for one in calls if not (isinstance(one, ToolCall) and one.id in there)]
     if isinstance(value.get("function_call"), dict):
         call = value["function_call"]
         parts.extend(tool_call(call.get("name"), call.get("arguments"), None, rest))
@@ -127,6 +140,54 @@ def name_of(value: object) -> str:
 def answered(message: Message) -> bool:
     """Whether a message says anything, so that zero tokens cannot be its count."""
     return any(not isinstance(part, Text) or part.text for part in message.parts)
+
+
+def _answers_calls(value: object) -> bool:
+    """Whether a message holds tool results among its parts, as Anthropic's user messages do."""
+    if not isinstance(value, dict):
+        return False
+    content = value.get("parts", value.get("content"))
+    return isinstance(content, list) and any(_is_result(part) for part in content)
+
+
+def _is_result(part: object) -> bool:
+    if not isinstance(part, dict):
+        return False
+    kind = part.get("type")
+    if isinstance(kind, str):
+        return kind in _RESULTS
+    return "function_response" in part or "functionResponse" in part
+
+
+def _by_result(value: dict[str, Any], rest: Rest, path: str) -> list[Message]:
+    """The message as OpenAI has it: each tool result is a message of the tool by itself."""
+    key = "parts" if "parts" in value else "content"
+    messages: list[Message] = []
+    said: list[Any] = []
+
+    def flush() -> None:
+        if said:
+            messages.append(read_message({**value, key: said[:]}, rest, path))
+            said.clear()
+
+    for at, part in enumerate(value[key]):
+        if not _is_result(part):
+            said.append(part)
+            continue
+        flush()
+        parts = read_parts([part], rest, f"{path}.{key}[{at}]")
+        messages.append(Message(role="tool", parts=tuple(parts)))
+    flush()
+    return messages
+
+
+def _constructed(value: dict[str, Any]) -> dict[str, Any]:
+    """A message that LangChain wrote as a call of its class."""
+    known: dict[str, Any] = value["kwargs"]
+    names = value.get("id")
+    name = names[-1] if isinstance(names, list) and names else None
+    role = known.get("role") or _CLASSES.get(str(name)) or known.get("type")
+    return {**{key: one for key, one in known.items() if key != "type"}, "role": role}
 
 
 def _plain(value: object, rest: Rest) -> Message | None:

@@ -92,11 +92,14 @@ def _structured(attributes: dict[str, Any], rest: Rest, used: set[str]) -> Spoke
 
 
 def _choices(values: object, rest: Rest, path: str) -> tuple[Choice, ...]:
-    messages = read_messages(values, rest, path)
-    assert isinstance(values, list)
+    if not isinstance(values, list):
+        raise BadRecord("is no list of messages", field=path)
     return tuple(
-        Choice(message=message, finish_reason=finish_reason(value.get("finish_reason")))
-        for message, value in zip(messages, values, strict=True)
+        Choice(
+            message=read_message(value, rest, f"{path}[{at}]"),
+            finish_reason=finish_reason(value.get("finish_reason")),
+        )
+        for at, value in enumerate(values)
     )
 
 
