@@ -17,13 +17,19 @@ from tasks.turns import open_turn, serving
 
 
 @flow(name="promote", persist_result=False)
-def promote(project: str) -> dict[str, Any]:
-    """Raises: Refused where a gate says no."""
+def promote(project: str, by: str = "", reason: str = "") -> dict[str, Any]:
+    """
+    Args:
+        by: the person who asks for it; "" = nobody, and a project that wants a person waits.
+
+    Raises:
+        Refused: a gate says no.
+    """
     with serving(project):
         this = open_turn(project, ingest_inbox())
         problems = mine_problems(this)
         dataset = passed(curate_dataset(this, sample_rollouts(this, problems)))
         candidate = train_candidate(this, dataset)
         evaluation = passed(evaluate_candidate(this, problems, candidate))
-        passed(promote_candidate(this, candidate, evaluation))
+        passed(promote_candidate(this, candidate, evaluation, by, reason))
         return conclude(this)

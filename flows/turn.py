@@ -21,7 +21,7 @@ from tasks.turns import open_turn, serving
 
 
 @flow(name="turn", flow_run_name=run_name, persist_result=False)
-@in_its_slot(wait_s=4 * 3600)
+@in_its_slot(wait_s=4 * 3600, same_work=True)
 def turn(project: str) -> Any:
     """Turns the wheel once for the project in the folder `project`.
 
@@ -39,5 +39,6 @@ def turn(project: str) -> Any:
             evaluation = passed(evaluate_candidate(this, problems, candidate))
             passed(promote_candidate(this, candidate, evaluation))
         except Refused:
-            return Completed(name="Refused", data=conclude(this))
+            report = conclude(this)
+            return Completed(name="Waiting" if report["waiting"] else "Refused", data=report)
         return Completed(name="Promoted", data=conclude(this))

@@ -26,12 +26,17 @@ def have_probe(turn: Turn, deployment: Deployment, evaluation: Verdict) -> None:
         Refused: the adapter is none, or not one of this base model.
         FlywheelError: the probe could not be made; says why.
     """
-    wanted = run_folder(turn) / "probe.json"
-    trained = home().runs / (deployment.run_id or "none") / "probe.json"
-    if trained.is_file():
+    wanted, trained = run_folder(turn) / "probe.json", trained_probe(deployment)
+    if trained is not None:
         shutil.copyfile(trained, wanted)
     elif not wanted.is_file():
         _make(turn, deployment, _pairs(turn, evaluation), wanted)
+
+
+def trained_probe(deployment: Deployment) -> Path | None:
+    """The training run's own; None = no run of ours trained it, or its folder is gone."""
+    path = home().runs / (deployment.run_id or "none") / "probe.json"
+    return path if path.is_file() else None
 
 
 def _pairs(turn: Turn, evaluation: Verdict) -> list[dict[str, Any]]:

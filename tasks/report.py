@@ -4,9 +4,11 @@ import contextlib
 import json
 from typing import Any
 
+import msgspec
 from prefect import task
 
 from flywheel import durable
+from flywheel.lineage import Deployment
 from tasks.events import turn_ended
 from tasks.step import worth_another_try
 from tasks.turns import Turn, close_turn, home, project_of, run_folder
@@ -48,6 +50,7 @@ def turn_report(turn: Turn) -> dict[str, Any]:
         "decision": "promoted" if promotion.get("passed") else "refused",
         "reason": (refusing or promotion).get("reason"),
         "gate": (refusing or promotion).get("gate"),
+        "waiting": bool(promotion.get("waiting")),
         "deployment": serving_now(turn),
         "repeated": turn.repeated,
         "page": str(run_folder(turn) / "turn.md"),
@@ -107,17 +110,41 @@ def conclude(turn: Turn) -> dict[str, Any]:
     durable.write(run_folder(turn) / "turn.md", page.encode())
     training = noted(turn, "training")
     if training:
-        log_decision(training["mlflow_run_id"], report["decision"], page)
+        outcome = "waiting" if report["waiting"] else report["decision"]
+        log_decision(training["mlflow_run_id"], outcome, page)
+    challenger = (noted(turn, "evaluation") or {}).get("challenger")
+    if challenger:
+        let_go(challenger)
     turn_ended(turn)
     close_turn(turn)
     return report
 
 
+def let_go(challenger: dict[str, Any]) -> None:
+    """The candidate has its verdict: where it does not serve, the engine forgets it and it bears
+    no alias; what MLflow's pages say of the model follows."""
+    from serving.engines.client import EngineClient
+    from serving.presence import running
+    from serving.reconcile import unload
+    from serving.registry import Registry
+    from serving.registry_pages import write_pages
+    from serving.registry_versions import put_back
+
+    deployment = msgspec.convert(challenger, Deployment)
+    server, registry = running(home()), Registry(home())
+    if server is not None:
+        with EngineClient(server.engine_url, access=server.access) as engine:
+            unload(home(), deployment, engine)
+    put_back(registry, deployment.project, str(deployment.registry_version))
+    write_pages(home(), registry, deployment.project)
+
+
 def turn_page(turn: Turn) -> str:
     """The turn as Markdown, for the Prefect artifact and MLflow's run page."""
     found = turn_report(turn)
+    decision = "waiting for a person" if found["waiting"] else found["decision"]
     lines = [
-        f"# {turn.project}: {found['decision']}",
+        f"# {turn.project}: {decision}",
         "",
         f"{found['reason']}",
         "",

@@ -1,0 +1,27 @@
+"""A version answers a share of the requests, or no share any more."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.canary import answering, give_share, probed, take_share
+
+
+@flow(name="canary", persist_result=False)
+def canary(
+    project_folder: str, version: str | None, share: float, by: str, reason: str = ""
+) -> dict[str, Any]:
+    """
+    Args:
+        version: None = whichever runs, to end it.
+        share: 0 = it ends.
+
+    Raises:
+        Refused: the serving gate says no.
+        Busy: a promotion or rollback of the project runs.
+    """
+    if not share:
+        return take_share(project_folder, version, by, reason)
+    with answering(project_folder):
+        this, challenger, problems = probed(project_folder, version or "", by)
+        return give_share(this, challenger, problems, share, by, reason)
