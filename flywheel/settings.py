@@ -31,6 +31,10 @@ class Settings(BaseSettings):
     written out."""
     vllm: Path = Path(__file__).resolve().parent.parent / ".venv-vllm"
     """FLYWHEEL_VLLM: the environment that `make install-vllm` made."""
+    engine: Literal["embedded", "vllm"] | None = None
+    """FLYWHEEL_ENGINE, or `flywheel serve --engine`: goes before what a project names."""
+    engine_key: SecretStr | None = None
+    """FLYWHEEL_ENGINE_KEY: of a vLLM that somebody else runs, where it wants one."""
     worker: str | None = None
     """FLYWHEEL_WORKER: `pid@start` of the worker that started this run, which it does not outlive.
     Set by the worker; None = nobody's."""

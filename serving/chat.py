@@ -115,8 +115,9 @@ class Chat:
             value = str(value)
         return identifier(value, f"metadata.{key}", self.limits.identifier)
 
-    def for_engine(self, model: str) -> bytes:
-        """The body that the engine gets."""
+    def for_engine(self, model: str, *, bounded: bool = True) -> bytes:
+        """The body that the engine gets; not `bounded`: the answer may be as long as there is
+        room."""
         fields: dict[str, Any] = {
             **self.fields,
             "model": model,
@@ -124,7 +125,10 @@ class Chat:
             "return_token_ids": _TRUE,
         }
         request = self.request
-        if request.max_tokens is None and request.max_completion_tokens is None:
+        if not bounded:
+            fields.pop("max_tokens", None)
+            fields.pop("max_completion_tokens", None)
+        elif request.max_tokens is None and request.max_completion_tokens is None:
             fields["max_tokens"] = self.limits.max_tokens
         if request.stream:
             fields["stream_options"] = {**(request.stream_options or {}), "include_usage": True}

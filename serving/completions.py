@@ -7,7 +7,12 @@ last byte and before the client's; what broke off is recorded too, as broken off
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 
 from starlette.types import Receive, Scope, Send
 
@@ -196,17 +201,20 @@ class Completions:
         cost nobody an answer."""
         async with AsyncExitStack() as stack:
             try:
-                reply = await stack.enter_async_context(self.upstream.chat(self._payload(asked)))
+                reply = await stack.enter_async_context(self._ask(asked))
             except NotLoaded:
                 if asked.instead is None:
                     raise
                 self.counts["challenger_absent"] += 1
                 asked.fall_back(asked.instead)
-                reply = await stack.enter_async_context(self.upstream.chat(self._payload(asked)))
+                reply = await stack.enter_async_context(self._ask(asked))
             yield reply
 
-    def _payload(self, asked: Asked) -> bytes:
-        return asked.chat.for_engine(served_as(asked.deployment))
+    def _ask(self, asked: Asked) -> AbstractAsyncContextManager[Reply]:
+        chat, name = asked.chat, served_as(asked.deployment)
+        return self.upstream.chat(
+            chat.for_engine(name), lambda: chat.for_engine(name, bounded=False)
+        )
 
     def _record(self, asked: Asked, answer: Answer | None, error: str | None) -> None:
         """

@@ -6,8 +6,6 @@ moment. Invariant: the state is `ready` only while the engine runs and has every
 
 import asyncio
 import logging
-import os
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from flywheel.errors import CorruptFile, EngineError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving.engines.client import EngineClient
+from serving.engines.reach import Access
 from serving.routing import read, served_as, standing
 from serving.state import EngineState
 from serving.verify import check_files
@@ -28,7 +27,7 @@ _SILENT_PULSES = 12
 
 
 class EngineChild(Protocol):
-    """What is asked of an engine's process, as `EngineProcess` and vLLM's have it."""
+    """What is asked of an engine: our own process, or one that somebody else runs."""
 
     restarts: int
     last_error: str | None
@@ -36,11 +35,15 @@ class EngineChild(Protocol):
     @property
     def url(self) -> str: ...
     @property
-    def pid(self) -> int | None:
-        """None = not running now."""
+    def access(self) -> Access: ...
+    @property
+    def alive(self) -> bool:
+        """Whether it runs now, ready or not."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def revive(self) -> None:
+        """For one that lives and cannot answer: brings a start about, where that is ours to do."""
 
 
 def adapters_of(home: Home, projects: frozenset[str]) -> Mapping[str, Path]:
@@ -99,7 +102,7 @@ class Keeper:
         pulse = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
-            gone = self.engine.pid is None or self.engine.restarts != self.state.restarts
+            gone = not self.engine.alive or self.engine.restarts != self.state.restarts
             if gone or self.state.phase != "ready":
                 await self._look()
             elif time.monotonic() - pulse >= self._pulse_s:
@@ -115,13 +118,13 @@ class Keeper:
             self._silent += 1
             failed = self._silent >= _SILENT_PULSES
             _log.warning("the engine does not answer (%s in a row): %s", self._silent, error)
-        if failed and (pid := self.engine.pid) is not None:
-            _log.error("the engine lives but cannot answer; it is ended to be started again")
+        if failed and self.engine.alive:
+            _log.error("the engine lives but cannot answer: it must be started again")
             self._silent = 0
-            os.kill(pid, signal.SIGKILL)
+            self.engine.revive()
 
     def _failed(self) -> bool:
-        with EngineClient(self.engine.url, timeout_s=5) as client:
+        with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
             return client.health().get("status") == "failed"
 
     async def stop(self) -> None:
@@ -130,7 +133,7 @@ class Keeper:
 
     async def _look(self) -> None:
         # The count first: a restart during the look is seen by the next one.
-        restarts, running = self.engine.restarts, self.engine.pid is not None
+        restarts, running = self.engine.restarts, self.engine.alive
         missing = None
         if running:
             self.state.phase = "restarting"
@@ -149,7 +152,7 @@ class Keeper:
         """Champions that the engine does not have."""
         routes = read(self._home).projects
         champions = [routes[name].champion for name in self._projects if name in routes]
-        with EngineClient(self.engine.url, timeout_s=5) as client:
+        with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
             if not client.ready():
                 raise EngineError("the engine is loading")
             said = client.health()

@@ -15,6 +15,7 @@ from flywheel import durable
 from flywheel.errors import Busy
 from flywheel.home import Home
 from flywheel.records import Record
+from serving.engines.reach import Access
 from storage.locks import held
 
 
@@ -27,6 +28,8 @@ class ServerRecord(Record, frozen=True, kw_only=True):
     engine_url: str
     """Of the engine itself, which only this machine's programs reach."""
     projects: tuple[str, ...]
+    access: Access = Access()
+    """What a client of the engine must know beside its URL."""
 
 
 def running(home: Home) -> ServerRecord | None:
@@ -72,14 +75,25 @@ def being_served(home: Home) -> bool:
         return True
 
 
-def announce(home: Home, url: str, engine_url: str, projects: frozenset[str]) -> ServerRecord:
+def announce(
+    home: Home,
+    url: str,
+    engine_url: str,
+    projects: frozenset[str],
+    access: Access = Access(),  # noqa: B008 (it is frozen)
+) -> ServerRecord:
     """Writes this process's record, durably. Called once it answers."""
     pid = os.getpid()
     begun = started(pid)
     if begun is None:
         raise Busy("this process cannot find itself under /proc: a Linux system is needed")
     record = ServerRecord(
-        pid=pid, started=begun, url=url, engine_url=engine_url, projects=tuple(sorted(projects))
+        pid=pid,
+        started=begun,
+        url=url,
+        engine_url=engine_url,
+        projects=tuple(sorted(projects)),
+        access=access,
     )
     durable.write(home.server, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     return record

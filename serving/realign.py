@@ -44,11 +44,12 @@ def main() -> int:
     home, engine_url = Home(Path(sys.argv[1])), sys.argv[2]
     quiet_dependencies(home)
     from serving.engines.client import EngineClient
+    from serving.engines.reach import read_access
     from serving.reconcile import reconcile
     from serving.registry import Registry
 
     try:
-        with EngineClient(engine_url) as engine:
+        with EngineClient(engine_url, access=read_access(home)) as engine:
             for line in reconcile(home, Registry(home), engine):
                 print(line, flush=True)
     except FlywheelError as error:

@@ -201,10 +201,12 @@ def alone(home: Home, project: str, wait_s: float | None = None) -> Iterator[Non
 def main(arguments: list[str] | None = None) -> int:
     """`python -m serving.reconcile HOME [ENGINE_URL]`: MLflow's 200 MB stay out of the caller."""
     from serving.engines.client import EngineClient
+    from serving.engines.reach import read_access
 
     given = sys.argv[1:] if arguments is None else arguments
     home = Home(Path(given[0]))
-    for line in reconcile(home, Registry(home), EngineClient(given[1]) if given[1:] else None):
+    engine = EngineClient(given[1], access=read_access(home)) if given[1:] else None
+    for line in reconcile(home, Registry(home), engine):
         print(line)
     return 0
 

@@ -26,7 +26,8 @@ from flywheel.progress import report
 from flywheel.project import Project, base_folder, load_project
 from flywheel.settings import Settings, load, quiet_dependencies
 from serving import routing
-from serving.engines.process import EngineProcess
+from serving.engines.reach import write_access
+from serving.engines.table import ENGINES
 from serving.gateway import Gateway
 from serving.keeper import EngineChild, Keeper, adapters_of
 from serving.keys import Keys, check_host, keys_of
@@ -122,12 +123,14 @@ def base_model_of(project: Project, settings: Settings) -> Path:
 
 
 def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
-    return EngineProcess(
+    """FLYWHEEL_ENGINE or `--engine` go before the project's own word."""
+    name = settings.engine or project.serving.engine
+    return ENGINES[name](
         home,
         base_model_of(project, settings),
-        threads=settings.threads,
-        context=project.serving.context,
-        adapters=lambda: adapters_of(home, frozenset({project.name})),
+        project.serving,
+        settings,
+        lambda: adapters_of(home, frozenset({project.name})),
     )
 
 
@@ -190,11 +193,12 @@ class _Life:
     async def _keep(self) -> None:
         await self.keeper.start()
         await asyncio.to_thread(_route_base, self.home, self.project, self.settings)
-        engine_url = self.keeper.engine.url
-        self.gateway.upstream.point_to(engine_url)
+        engine_url, access = self.keeper.engine.url, self.keeper.engine.access
+        self.gateway.upstream.point_to(engine_url, access.key)
+        write_access(self.home, access)
         await asyncio.to_thread(self.reconcile, self.home, engine_url)
         self.keeper.state.phase = "ready"
-        record = announce(self.home, self.listening.url, engine_url, self.projects)
+        record = announce(self.home, self.listening.url, engine_url, self.projects, access)
         report("serving", 1, 1, f"{self.project.name} at {record.url}/v1")
         if self.ready is not None:
             self.ready(record)
@@ -265,10 +269,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _environment(home: Home, settings: Settings) -> dict[str, str]:
     """What makes the child's settings those of this process."""
-    values = settings.model_dump(exclude={"failpoint", "home", "keys"}, exclude_none=True)
+    secret = {"keys": settings.keys, "engine_key": settings.engine_key}
+    values = settings.model_dump(exclude={"failpoint", "home", *secret}, exclude_none=True)
+    values |= {name: value.get_secret_value() for name, value in secret.items() if value}
     given = {f"FLYWHEEL_{name.upper()}": str(value) for name, value in values.items()}
-    if settings.keys:
-        given["FLYWHEEL_KEYS"] = settings.keys.get_secret_value()
     return {**given, "FLYWHEEL_HOME": str(home.root)}
 
 

@@ -6,7 +6,7 @@ Whatever goes wrong between here and the engine becomes an `ApiError` that the c
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -17,6 +17,7 @@ from serving.refusal import ApiError
 
 _LAST_BYTES_S = 0.02
 _JSON = {"content-type": "application/json"}
+_BOUNDS = ("max_tokens", "max_completion_tokens")
 
 
 class Reply:
@@ -45,15 +46,16 @@ class Reply:
 
 class Upstream:
     def __init__(self, limits: Limits) -> None:
-        self._chat = ""
+        self._chat, self._headers = "", _JSON
         self._timeout = aiohttp.ClientTimeout(
             total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
         )
         self._session: aiohttp.ClientSession | None = None
 
-    def point_to(self, url: str) -> None:
+    def point_to(self, url: str, key: str | None = None) -> None:
         """Says where the engine is; must be called before the first request."""
         self._chat = url.rstrip("/") + "/v1/chat/completions"
+        self._headers = {**_JSON, **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def open(self) -> None:
         """Must run in the loop that the requests run in."""
@@ -72,15 +74,28 @@ class Upstream:
             await self._session.close()
 
     @contextlib.asynccontextmanager
-    async def chat(self, body: bytes) -> AsyncIterator[Reply]:
+    async def chat(
+        self, body: bytes, boundless: Callable[[], bytes] | None = None
+    ) -> AsyncIterator[Reply]:
         """
+        Args:
+            boundless: the same request without a bound on the answer's length. vLLM refuses a
+                bound that the context has no room for after the prompt; without one it answers as
+                long as there is room, which is less than the bound then.
+
         Raises:
             ApiError: the engine is away, refused the request, or fell silent.
         """
         response = await self._post(body)
         try:
             if response.status != 200:
-                raise _refusal(response.status, await _read_some(response))
+                said = await _read_some(response)
+                if boundless is None or not _no_room(response.status, said):
+                    raise _refusal(response.status, said)
+                response.close()
+                response = await self._post(boundless())
+                if response.status != 200:
+                    raise _refusal(response.status, await _read_some(response))
             yield Reply(response)
         finally:
             response.close()
@@ -89,10 +104,10 @@ class Upstream:
         assert self._session is not None, "open() first"
         with _named():
             try:
-                return await self._session.post(self._chat, data=body, headers=_JSON)
+                return await self._session.post(self._chat, data=body, headers=self._headers)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
                 # A kept connection that the engine had just closed; nothing was answered on it.
-                return await self._session.post(self._chat, data=body, headers=_JSON)
+                return await self._session.post(self._chat, data=body, headers=self._headers)
 
 
 @contextlib.contextmanager
@@ -124,9 +139,16 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
         return await response.content.read(64 * 2**10)
 
 
+def _no_room(status: int, body: bytes) -> bool:
+    """Whether the engine refused the bound on the answer's length."""
+    return status == 400 and _words(body)[1] in _BOUNDS
+
+
 def _refusal(status: int, body: bytes) -> ApiError:
     """The engine's error as ours: 4xx about the request pass, the rest is the engine's fault."""
     message, param, code = _words(body)
+    if status == 401:
+        return ApiError(502, f"the engine wants another key: {message}", code="engine_error")
     if status == 404:
         # The gateway routed it, so the adapter is not there yet: after a restart, for a moment.
         return NotLoaded(f"the engine has not loaded this model: {message}")

@@ -15,14 +15,23 @@ import msgspec
 from flywheel.errors import CorruptFile, MissingPart, Refused
 from flywheel.home import Home
 from flywheel.lineage import Deployment
+from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
+from serving.engines.reach import Kind
 
 TOLERANCE = 1e-3
 """Largest difference of one token's logprob in float32."""
+TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.25}
+"""By the number format of the engine's weights."""
 MOVED = 0.01
 """Mean difference of new and old weights from which the engine must be seen to serve the new."""
 CLOSER = 20.0
 """How many times closer to the new than to the old it must then be."""
+
+
+def tolerance_of(serving: ServingSection, kind: Kind) -> float:
+    """The embedded engine computes in float32, whatever [serving] says of vLLM."""
+    return TOLERANCE if kind == "embedded" else TOLERANCES[serving.dtype]
 
 
 class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,30 +169,16 @@ def complaint(evidence: Evidence) -> str | None:
     return None
 
 
-def smoke(
-    client: EngineClient,
-    model: str,
-    prompts: Sequence[Sequence[dict[str, Any]]],
-    *,
-    max_tokens: int = 32,
-) -> dict[str, Any]:
-    """Asks each of `prompts` greedily, as a client would; returns what was seen.
-
-    Raises:
-        Refused: an answer without a token, or one whose count is wrong.
-        EngineError: it could not be asked.
-    """
-    finished, tokens = 0, 0
-    for messages in prompts:
-        answer = client.chat(
-            model, messages, temperature=0.0, max_tokens=max_tokens, return_token_ids=True
-        )
-        choice, counted = answer["choices"][0], answer["usage"]["completion_tokens"]
-        if not choice["token_ids"] or counted != len(choice["token_ids"]):
-            raise Refused(f"{model} answered {len(choice['token_ids'])} tokens and said {counted}")
-        tokens += counted
-        finished += choice["finish_reason"] != "length"
-    return {"prompts": len(prompts), "finished": finished, "tokens": tokens}
+def complaint_of_place(theirs: Sequence[int], ours: Sequence[int]) -> str | None:
+    """Where two prompts part; None = they are the same."""
+    if list(theirs) == list(ours):
+        return None
+    pairs = enumerate(zip(theirs, ours, strict=False))
+    place = next((at for at, (one, other) in pairs if one != other), min(len(theirs), len(ours)))
+    return (
+        f"{len(theirs)} tokens against {len(ours)}, apart from token {place + 1} on; its chat "
+        "template is another one"
+    )
 
 
 def _largest(values: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
 """Promote: the serving gate loads and checks the candidate, and the routing file lets it answer."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -8,11 +8,9 @@ from flywheel.errors import Refused
 from flywheel.lineage import Deployment, Outcome
 from flywheel.progress import report
 from tasks.gates import Verdict, record, verdict
+from tasks.serving_gate import serving_check
 from tasks.step import step
-from tasks.turns import Turn, engine, home, note, project_of, run_folder
-
-if TYPE_CHECKING:
-    from serving.engines.client import EngineClient
+from tasks.turns import Turn, engine, home, note, project_of
 
 
 @step(minutes=15, keep=False)
@@ -114,25 +112,3 @@ def taken_back(candidate: Deployment) -> str | None:
         f"{candidate.name} was rolled back by {last.by} ({last.reason}), and nothing has come "
         f"since that would change it: `flywheel rollback {candidate.project}` puts it back"
     )
-
-
-def serving_check(
-    turn: Turn, client: "EngineClient", deployment: Deployment, smoke_ids: list[str]
-) -> dict[str, Any]:
-    """The files and what the engine serves are what was trained, and it answers real prompts.
-
-    Raises:
-        Refused: it is not, or it does not; the reason has the numbers.
-    """
-    from environments.chat import to_chat
-    from serving.verify import check_files, check_logprobs, read_probe, smoke
-    from storage.queries import problems
-
-    # The engine may hold good weights whose files, which the next start reads, are bad by now.
-    check_files(home(), deployment)
-    probe = read_probe(run_folder(turn) / "probe.json")
-    prompts = [to_chat(one.messages) for one in problems(home(), ids=smoke_ids)]
-    return {
-        **check_logprobs(client, deployment.name, probe),
-        "smoke": smoke(client, deployment.name, prompts),
-    }

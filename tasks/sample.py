@@ -75,6 +75,7 @@ def answers(
     sampler = Sampler(
         client.url,
         served_as(deployment),
+        key=client.access.key,
         deployment=deployment.name,
         template_digest=said.get("template_digest"),
         tokenizer_digest=said.get("tokenizer_digest"),

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from serving.engines.client import EngineClient
 
 
+_BACK_S = {"embedded": 180.0, "vllm": 900.0}
+"""How long an engine that died may need to be back."""
+
+
 class UnderWay(Busy):
     """The project's turn is held by another process."""
 
@@ -214,8 +218,10 @@ def engine() -> "EngineClient":
     server = running(home())
     if server is None:
         raise EngineError("no server runs in this home any more: run the turn again")
-    client = EngineClient(server.engine_url)
-    client.wait_ready(alive=lambda: None if running(home()) else "its server is gone")
+    client = EngineClient(server.engine_url, access=server.access)
+    client.wait_ready(
+        _BACK_S[server.access.kind], alive=lambda: None if running(home()) else "its server is gone"
+    )
     return client
 
 

@@ -66,7 +66,11 @@ class EngineClient:
             EngineError: no answer.
         """
         answer = self._send("GET", "/health", timeout=5.0)
-        said: dict[str, Any] = self._json(answer) if answer.content else {}
+        said: dict[str, Any] = {}
+        if self.access.kind == "vllm" and answer.status_code == 503:
+            said = {"status": "failed"}
+        elif answer.content:
+            said = self._json(answer)
         known = {
             "template_digest": self.access.template_digest,
             "tokenizer_digest": self.access.tokenizer_digest,
@@ -96,6 +100,24 @@ class EngineClient:
     def models(self) -> list[str]:
         return [model["id"] for model in self._call("GET", "/v1/models")["data"]]
 
+    def status(self, path: str) -> int:
+        """The status with which a path answers."""
+        return self._send("GET", path, timeout=10.0).status_code
+
+    def cards(self) -> tuple[int, list[dict[str, Any]]]:
+        """The status of /v1/models, and what it says of each model."""
+        answer = self._send("GET", "/v1/models")
+        try:
+            data = answer.json()["data"]
+        except (ValueError, KeyError, TypeError):
+            data = []
+        return answer.status_code, [card for card in data if isinstance(card, dict)]
+
+    def has_route(self, path: str, body: dict[str, Any]) -> bool:
+        """Whether a POST of `body`, which is refused, is refused by more than an unknown path."""
+        answer = self._send("POST", path, body)
+        return not (answer.status_code in (404, 405) and "error" not in answer.text)
+
     def load_adapter(self, name: str, folder: Path) -> None:
         """Loading what is loaded already is no error.
 
@@ -112,7 +134,7 @@ class EngineClient:
                     f"adapter {name} was not loaded: the name has other weights; other weights "
                     "need a new name"
                 )
-        elif answer.status_code == 404 and not answer.json().get("error"):
+        elif answer.status_code == 404 and "error" not in answer.text:
             raise Refused(_NOT_AT_RUN_TIME.format(url=self.url, name=name))
         elif answer.status_code in (400, 404) or (answer.status_code == 500 and self.ready()):
             # vLLM says 500 to an adapter that it cannot take, and serves on.

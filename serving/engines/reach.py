@@ -1,11 +1,15 @@
-"""How an engine is reached: its URL, and what a client must know beside it.
+"""How an engine is reached: what a client must know beside its URL.
 
-The server writes it into its record, so that whoever finds the server finds the engine: the turn,
-a rollback, the doctor. `client_of` is the one way from a record to a client.
+The server writes it into its record, so that whoever finds the server finds the engine (the turn, a
+rollback, the doctor), and into a file of the home's for what it starts itself before there is one.
 """
 
 from typing import Literal
 
+import msgspec
+
+from flywheel import durable
+from flywheel.home import Home
 from flywheel.records import Record
 
 Kind = Literal["embedded", "vllm"]
@@ -25,3 +29,15 @@ class Access(Record, frozen=True, kw_only=True):
     template_digest: str | None = None
     """Of the chat template, where the engine itself does not say; None = not known."""
     tokenizer_digest: str | None = None
+
+
+def write_access(home: Home, access: Access) -> None:
+    """Readable by this user alone, as every file that is written so."""
+    durable.write(home.engine / "access.json", msgspec.json.encode(access))
+
+
+def read_access(home: Home) -> Access:
+    try:
+        return msgspec.json.decode((home.engine / "access.json").read_bytes(), type=Access)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return Access()

@@ -1,4 +1,4 @@
-"""Whether a vLLM puts messages into the ids that the trainer does; its own route says what it does."""
+"""Whether a vLLM puts messages into the ids that the trainer does; its own route says it."""
 
 from serving.engines.client import EngineClient
 from serving.engines.rendering import CONVERSATIONS, Rendered

@@ -3,6 +3,7 @@
 `python -m tests.serving.scripted_server PROJECT_FOLDER PORT`; FLYWHEEL_HOME as ever.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,11 +20,10 @@ from serving.server import serve
 class ScriptedEngine(EngineProcess):
     """The supervision is ours, what it supervises is scripted."""
 
-    def _spawn(self) -> None:
-        self._child = children.start(
-            "tests.serving.scripted_upstream", [str(self.port)], log=self.log
-        )
-        (self.home.root / "engine.pid").write_text(str(self._child.pid))
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        child = children.start("tests.serving.scripted_upstream", [str(self.port)], log=self.log)
+        (self.home.root / "engine.pid").write_text(str(child.pid))
+        return child
 
 
 def told(record: ServerRecord) -> None:

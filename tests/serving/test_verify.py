@@ -8,11 +8,21 @@ import pytest
 
 from flywheel.errors import CorruptFile, Refused
 from flywheel.home import Home
+from flywheel.records import say
 from serving import verify
 from serving.engines.process import EngineProcess
+from serving.smoke import Prompt, smoke
 from serving.verify import Probe, ProbeEntry
+from trainer.render import Rendering
 
 TINY = Path(__file__).resolve().parents[1] / "sorting" / "base"
+
+
+def rendering_of(model: Path) -> Rendering:
+    from trainer.models import load_tokenizer
+    from trainer.render import renderer_for
+
+    return renderer_for(load_tokenizer(model))
 
 
 def probe(new: tuple[float, ...], old: tuple[float, ...]) -> Probe:
@@ -107,5 +117,10 @@ def test_an_engine_with_the_trained_weights_passes_and_with_others_is_refused(
         msgspec.json.encode(evidence)
         with pytest.raises(Refused, match="base is not what was trained"):
             verify.check_logprobs(client, "base", read)
-        seen = verify.smoke(client, "v1", [[{"role": "user", "content": "3 1 2"}]])
-        assert seen["prompts"] == 1 and seen["tokens"] > 0
+        ids = tuple(rendering_of(TINY).render_prompt([say("user", "3 1 2")]))
+        asked = Prompt(messages=({"role": "user", "content": "3 1 2"},), ids=ids)
+        seen = smoke(client, "v1", [asked])
+        assert seen["prompts"] == 1 and seen["tokens"] > 0 and seen["largest"] < 1e-4
+        other = Prompt(messages=asked.messages, ids=(*ids[:-1], 7))
+        with pytest.raises(Refused, match=f"apart from token {len(ids)} on"):
+            smoke(client, "v1", [other])

@@ -1,0 +1,186 @@
+"""A vLLM that somebody else runs, given as a URL.
+
+Enter: its URL and what says which adapters it must serve. It is never started or stopped here, but
+followed: when it was away, or came back without its adapters, they are loaded again. Its paths are
+of its machine: adapters lie where both see them under the same name. Invariant: a vLLM that could
+not carry a turn is refused at the start, in words that say how to start it.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flywheel.errors import EngineError, FlywheelError, Refused
+from flywheel.home import Home
+from flywheel.project import ServingSection
+from serving.engines.client import EngineClient
+from serving.engines.contract import Generated
+from serving.engines.reach import Access
+from serving.engines.remote_check import check, takes_adapters
+from serving.engines.rendering import Rendered, rendered
+from serving.engines.supervised import Adapters
+from serving.engines.vllm_rendering import differs
+
+_LOOK_S = 2.0
+_MISSED = 3
+"""Looks in a row that found nobody, after which it is away."""
+_log = logging.getLogger("flywheel.engine")
+
+
+class RemoteVllm:
+    """Implements `contract.Engine`."""
+
+    def __init__(
+        self,
+        home: Home,
+        model: Path,
+        serving: ServingSection,
+        *,
+        adapters: Adapters = dict,
+        key: str | None = None,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        assert serving.engine_url is not None
+        self.home, self.model, self._serving = home, model.resolve(), serving
+        self._url = serving.engine_url.rstrip("/").removesuffix("/v1")
+        self._adapters, self._key, self._look_s = adapters, key, look_s
+        self._rendered = Rendered(why="not compared yet")
+        self._stopping = threading.Event()
+        self._follower: threading.Thread | None = None
+        self.alive = False
+        self.restarts = 0
+        self.last_error: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def access(self) -> Access:
+        return Access(
+            kind="vllm",
+            key=self._key,
+            model=str(self.model),
+            max_rank=self._serving.max_rank,
+            template_digest=self._rendered.template_digest,
+            tokenizer_digest=self._rendered.tokenizer_digest,
+        )
+
+    def client(self, *, timeout_s: float = 600.0) -> EngineClient:
+        return EngineClient(self._url, timeout_s=timeout_s, access=self.access)
+
+    def start(self) -> None:
+        """
+        Raises:
+            EngineError: nobody answers there.
+            UsageError: it is no vLLM, or not started as a turn needs it; says how.
+        """
+        if self._follower is not None:
+            return
+        self._stopping.clear()
+        self._meet()
+        self._follower = threading.Thread(target=self._follow, name="engine-follow", daemon=True)
+        self._follower.start()
+
+    def ready(self) -> bool:
+        with self.client() as client:
+            return client.ready()
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        with self.client() as client:
+            client.load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> None:
+        with self.client() as client:
+            client.unload_adapter(name)
+
+    def load_weights(self, folder: Path) -> None:
+        raise Refused(
+            f"the vLLM at {self._url} is run by somebody else: start it on {folder} there, then "
+            "start this server again"
+        )
+
+    def generate(
+        self, model: str, prompt_ids: Sequence[int], *, max_tokens: int, **sampling: Any
+    ) -> list[Generated]:
+        with self.client() as client:
+            return client.generate(model, prompt_ids, max_tokens=max_tokens, **sampling)
+
+    def drain(self) -> None:
+        with self.client() as client:
+            client.drain()
+
+    def revive(self) -> None:
+        """Starting it again is not ours."""
+
+    def stop(self) -> None:
+        """It goes on; we cease to follow it."""
+        self._stopping.set()
+        if self._follower is not None:
+            self._follower.join()
+        self._follower, self.alive = None, False
+
+    def _meet(self) -> None:
+        """All that must hold before it serves, and the adapters."""
+        with self.client(timeout_s=60.0) as client:
+            check(client)
+            if not takes_adapters(client):
+                _log.warning(
+                    "the vLLM at %s takes no adapters while it runs: the base model is served, and "
+                    "no turn can deploy. Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
+                    "--enable-lora",
+                    self._url,
+                )
+            found = rendered(
+                self.model, self.home.engine / "rendering.json", self.home.logs / "engine.log"
+            )
+            why = found.why or differs(client, found)
+            if why is not None:
+                _log.warning("no template digest is recorded: %s", why)
+            self._rendered = Rendered(why=why) if why else found
+            self.last_error = None
+            self._load(client, client.models())
+        self.alive = True
+
+    def _load(self, client: EngineClient, known: Sequence[str]) -> None:
+        for name, folder in self._adapters().items():
+            if name in known:
+                continue
+            try:
+                client.load_adapter(name, folder)
+            except Refused as error:
+                _log.error("adapter %s is not served: %s", name, error)
+                self.last_error = str(error)
+
+    def _follow(self) -> None:
+        missed = 0
+        while not self._stopping.wait(self._look_s):
+            try:
+                if self.alive:
+                    self._look()
+                else:
+                    self._meet()
+                    self.restarts += 1
+                    _log.info("the vLLM at %s is back", self._url)
+                missed = 0
+            except (FlywheelError, OSError) as error:
+                missed += 1
+                if missed >= _MISSED or not self.alive:
+                    if self.alive:
+                        _log.error("the vLLM at %s is away: %s", self._url, error)
+                    self.alive, self.last_error = False, str(error)
+
+    def _look(self) -> None:
+        """One that was started again meanwhile has none of its adapters."""
+        with self.client(timeout_s=5.0) as client:
+            if not client.ready():
+                raise EngineError(f"the vLLM at {self._url} is not ready")
+            known = client.models()
+            if set(self._adapters()) - set(known):
+                before = self.last_error
+                self.last_error = None
+                self._load(client, known)
+                if self.last_error != before:
+                    self.restarts += 1
