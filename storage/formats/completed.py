@@ -8,6 +8,7 @@ from typing import Any
 
 from flywheel.records import Message
 
+from .finish import finish_reason
 from .messages import answered
 from .nested import fields_of
 from .parsed import Rest
@@ -33,7 +34,7 @@ def completed(response: object, message: Message, rest: Rest, path: str) -> dict
     if isinstance(choices, list) and len(choices) > 1:
         rest.put(f"{path}.choices", choices[1:])
     finish, model = choice.get("finish_reason"), said.get("model")
-    found["finish_reason"] = finish if isinstance(finish, str) and finish else None
+    found["finish_reason"] = finish_reason(finish)
     found["response_model"] = model if isinstance(model, str) and model else None
     found["start"] = nanoseconds(said.get("created"))
     if isinstance(said.get("id"), str):

@@ -100,6 +100,7 @@ class Episode:
         end: int | None = None,
         error: str | None = None,
         attributes: dict[str, Any] | None = None,
+        version: int = 0,
         usage: Usage = _UNSAID,
         **call: Any,
     ) -> str:
@@ -117,6 +118,7 @@ class Episode:
                 end=end,
                 error=error if choices else error or "no answer was recorded",
                 call=ModelCall(input=(), choices=tuple(choices), usage=usage, **fields),
+                version=version,
                 attributes=attributes or {},
             )
         )

@@ -10,6 +10,7 @@ from typing import Any
 from flywheel.records import Choice, Message, ToolCall, ToolResult
 
 from .episode import Episode, Past
+from .finish import finish_reason
 from .inspect_values import Attachments, read_config, read_counts, read_said
 from .messages import answered, read_tools
 from .nested import fields_of
@@ -178,7 +179,9 @@ class Events:
             (said,) = read_said(whole, self.attachments, self.rest, "events.output")
             stop = one.get("stop_reason")
             choices.append(
-                Choice(message=said, finish_reason=None if stop in _UNKNOWN else _text(stop))
+                Choice(
+                    message=said, finish_reason=None if stop in _UNKNOWN else finish_reason(stop)
+                )
             )
         return choices
 

@@ -7,12 +7,13 @@ fenced block in the text, whose output is the next message. Totals stand on the 
 import re
 from typing import Any
 
+from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import Message, ToolCall, ToolResult
 
 from .completed import completed, cost_of
 from .episode import Episode, imported, told
-from .messages import read_messages, read_sampling
+from .messages import name_of, read_message, read_sampling
 from .nested import fields_of
 from .parsed import Context, Parsed, Rest
 from .parts import arguments_text
@@ -55,9 +56,12 @@ def read(row: dict[str, Any] | list[Any], context: Context) -> Parsed:
         episode.sampling = read_sampling(asked, others)
     _root(episode, envelope, info, rest)
     raws = [one for one in found if not _is_exit(one)] if isinstance(found, list) else found
-    plain = [_plain(one) for one in raws] if isinstance(raws, list) else raws
-    messages = read_messages(plain, rest, "messages")
-    _run(episode, raws or [], messages, rest)
+    if not isinstance(raws, list):
+        raise BadRecord(f"is {name_of(raws)}, not a list of messages", field="messages")
+    messages = tuple(
+        read_message(_plain(one), rest, f"messages[{at}]") for at, one in enumerate(raws)
+    )
+    _run(episode, raws, messages, rest)
     problem = envelope.get("instance_id")
     said = digest(found)
     external = f"{problem}:{said}" if isinstance(problem, str) and problem else said

@@ -12,7 +12,7 @@ from flywheel.ids import digest
 from flywheel.records import ToolCall, ToolResult, say
 
 from .episode import Episode, imported, told
-from .messages import name_of, read_messages, read_sampling, read_tools
+from .messages import name_of, read_message, read_sampling, read_tools
 from .nested import fields_of, nested
 from .parsed import Context, Parsed, Rest
 from .parts import arguments_text
@@ -99,7 +99,7 @@ def _histories(
 
 
 def _history(episode: Episode, history: list[Any], steps: list[Any], rest: Rest) -> None:
-    messages = read_messages([_plain(one) for one in history], rest, "history")
+    messages = [read_message(_plain(one), rest, f"history[{at}]") for at, one in enumerate(history)]
     left = iter(steps)
     known: dict[int, dict[str, Any]] = {}
     for at, (raw, message) in enumerate(zip(history, messages, strict=True)):
