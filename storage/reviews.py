@@ -25,8 +25,8 @@ ORDER = (
     "first where feedback, reviewers and reward disagree, then what is not graded, then what was "
     "graded low; among these what the model was least sure of"
 )
-_RANK = """CASE WHEN (liked IS NOT NULL AND reward IS NOT NULL AND (liked >= 0.5) <> (reward >= 0.5))
-    OR (verdict > 0 AND verdict < 1) THEN 0
+_RANK = """CASE WHEN (liked IS NOT NULL AND reward IS NOT NULL
+        AND (liked >= 0.5) <> (reward >= 0.5)) OR (verdict > 0 AND verdict < 1) THEN 0
     WHEN reward IS NULL THEN 1 WHEN reward < 0.5 THEN 2 ELSE 3 END"""
 _WHICH = {
     "new": "len(reviewers) = 0",
@@ -116,8 +116,11 @@ WITH posed AS (
     SELECT about, answer, min(trace_id) AS trace_id, max(started) AS started, avg(reward) AS reward
     FROM said GROUP BY about, answer
 ), judged AS (
-    SELECT target, name FROM feedback WHERE project = $project AND said_by = $me
-        AND starts_with(name, 'compared:')
+    SELECT target, name FROM (
+        SELECT target, name, body FROM feedback WHERE project = $project AND said_by = $me
+            AND starts_with(name, 'compared:')
+        QUALIFY row_number() OVER (PARTITION BY target, name ORDER BY said DESC, id DESC) = 1
+    ) WHERE body ->> '$.value' <> 'withdrawn'
 )
 SELECT one.trace_id, other.trace_id, one.about
 FROM distinct_said AS one JOIN distinct_said AS other
