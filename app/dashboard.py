@@ -40,7 +40,7 @@ VIEWS = (
 
 
 def page() -> None:
-    st.set_page_config(page_title="Flywheel", page_icon=":material/cached:", layout="wide")
+    st.set_page_config(page_title="Flywheel", page_icon="🎡", layout="wide")
     home = load().at()
     _only_where_allowed()
     there = [one for one in VIEWS if importlib.util.find_spec(f"app.views.{one.module}")]
