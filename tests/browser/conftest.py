@@ -1,5 +1,7 @@
-"""One Chromium for all tests of pages; they are skipped where there is none, unless it is demanded
-by FLYWHEEL_TEST_BROWSER=1."""
+"""One Chromium, and one lived-in home with its dashboard, for all tests of pages.
+
+They are skipped where there is no Chromium, unless it is demanded by FLYWHEEL_TEST_BROWSER=1.
+"""
 
 import os
 from collections.abc import Iterator
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Browser, program
+from tests.browser.lived import Lived, lived
+from tests.promoted import promoted_home
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
     finally:
         running.close()
+
+
+@pytest.fixture(scope="session")
+def dashboard(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    """Asked for after `browser`, so that nothing is started where that is skipped."""
+    with lived(promoted_home(tmp_path_factory), tmp_path_factory.mktemp("lived")) as there:
+        yield there
