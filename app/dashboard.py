@@ -39,8 +39,17 @@ VIEWS = (
 """The pages, in order; each is `app.views.<module>.view` under /<module>."""
 
 
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><circle cx="12" cy="12" r="9" '
+    'fill="none" stroke="#2a9d8f" stroke-width="4" stroke-dasharray="44 13"/></svg>'
+)
+"""Drawn here: an icon by name would be fetched from outside."""
+_STYLE = "<style>.stMainBlockContainer { padding: 2.5rem 2rem 4rem }</style>"
+
+
 def page() -> None:
     st.set_page_config(page_title="Flywheel", page_icon="🎡", layout="wide")
+    st.html(_STYLE)
     home = load().at()
     _only_where_allowed()
     there = [one for one in VIEWS if importlib.util.find_spec(f"app.views.{one.module}")]

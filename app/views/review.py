@@ -72,9 +72,9 @@ def _progress(here: Shown, state: State) -> None:
 
 def _agreement(column: object, label: str, found: reviews.Agreement) -> None:
     value = "unknown" if found.share is None else f"{found.share:.0%}"
-    about = f"{many(found.common, 'answer')} in common"
+    about = f"over {many(found.common, 'answer')}"
     if found.share is None:
-        about += f", too few (from {reviews.FEW} on)"
+        about = f"{found.common} in common, of {reviews.FEW}"
     column.metric(label, value, about, delta_color="off", delta_arrow="off")  # type: ignore[attr-defined]
 
 

@@ -36,7 +36,7 @@ def judging(here: Shown, state: State) -> None:
     left, right = st.columns([3, 2], gap="medium")
     with left:
         st.html(safe_html.wrapped(traces_html.conversation(call, choice)))
-        link("traces", ":material/open_in_new: The whole trace", trace=trace.id)
+        link("traces", "The whole trace", trace=trace.id)
     answer = choice.message.text if choice else ""
     with right:
         _act(here, state, found, answer, bool(choice and choice.message.tool_calls))

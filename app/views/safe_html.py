@@ -24,6 +24,7 @@ STYLE = """<style>
   padding: .45rem .75rem; margin: 0 0 .5rem; }
 .fw .turn.user { border-left-color: #3b82c4; } .fw .turn.assistant { border-left-color: #2a9d8f; }
 .fw .turn.tool { border-left-color: #b7791f; } .fw .turn.system { border-left-color: var(--line); }
+.fw summary { cursor: pointer; color: var(--soft); font-size: .85rem; }
 .fw .turn.answer { background: var(--tint); }
 .fw .who { font-size: .78rem; color: var(--soft); display: flex; gap: .6rem; flex-wrap: wrap; }
 .fw .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }

@@ -81,9 +81,9 @@ def _line(card: browse.Card, previews: Any) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "started": when(card.started),
+        "reward": card.reward,
         "asked": short(said.ask, 160) if said else "…",
         "answered": short(said.answer, 160) if said else "…",
-        "reward": card.reward,
         "": ", ".join(filter(None, marks)),
         "feedback": "" if not card.said else f"{card.said}" + _liked(card.liked),
         "deployment": short(card.deployment or card.model or "unknown"),
@@ -103,8 +103,8 @@ def _columns() -> dict[str, Any]:
     import streamlit as st
 
     return {
-        "asked": st.column_config.TextColumn(width="large"),
-        "answered": st.column_config.TextColumn(width="large"),
+        "asked": st.column_config.TextColumn(width=300),
+        "answered": st.column_config.TextColumn(width=300),
         "reward": st.column_config.NumberColumn(
             format="%.2f", help="Empty: not graded, or a reward could not be given"
         ),

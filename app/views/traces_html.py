@@ -32,6 +32,8 @@ from flywheel.records import (
 
 _ROLES = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 _MOST_MESSAGES = 200
+_FOLDED = 400
+"""Characters from which on a system prompt, the same in every trace, is folded."""
 _MOST_TOKENS = 4000
 
 
@@ -59,6 +61,8 @@ def turn(
         who += f"<span>{text(note, longest=200)}</span>"
     body = "".join(_part(part, words) for part in message.parts)
     body = body or '<span class="none">no content</span>'
+    if len(message.text) > _FOLDED and message.role in ("system", "developer"):
+        body = f"<details><summary>{len(message.text):,} characters</summary>{body}</details>"
     return f'<div class="turn {kind}"><div class="who">{who}</div>{body}</div>'
 
 

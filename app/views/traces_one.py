@@ -101,7 +101,7 @@ def _head(here: Shown, found: Detail) -> None:
     st.html(safe_html.wrapped(safe_html.table([name for name, _ in facts],
                                               [[value for _, value in facts]])))  # fmt: skip
     with st.container(horizontal=True):
-        link("review", ":material/rate_review: Review it", trace=trace.id)
+        link("review", "Review it", trace=trace.id)
         if found.copies:
             st.caption(f"{many(len(found.copies), 'copy').replace('copys', 'copies')} of it came.")
 
