@@ -190,7 +190,7 @@ class _Step:
         else:
             self.answered(message)
         self.heard(calls, results)
-        by_call = {call.id: call for call in calls if call.id}
+        by_call = [call.id for call in calls if call.id]
         for number, call in enumerate(calls):
             result = next(
                 (r for r in results if r.get("source_call_id") == call.id and call.id), None

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from flywheel.ids import digest
 from flywheel.records import (
     Choice,
     Message,
@@ -143,14 +144,14 @@ class Episode:
             "tool", call.name, id=id, parents=parents, tool=call, result=result, **fields
         )
 
-    def seen(self) -> set[Message]:
-        """Every message that a call saw or said, so far."""
-        found: set[Message] = set()
+    def seen(self) -> set[str]:
+        """Digests of every message that a call saw or said, so far."""
+        found: dict[int, Message] = {}
         for at, past in self._pasts.items():
-            found.update(past.messages[: past.size])
-            call = self._spans[at].call
-            found.update(choice.message for choice in call.choices if call) if call else None
-        return found
+            found.update((id(one), one) for one in past.messages[: past.size])
+            if (call := self._spans[at].call) is not None:
+                found.update((id(choice.message), choice.message) for choice in call.choices)
+        return {digest(one) for one in found.values()}
 
     def spans(self) -> tuple[Span, ...]:
         """All of them; inputs are put in where they may be repeated."""

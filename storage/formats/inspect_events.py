@@ -7,6 +7,7 @@ what happened outside the model (sandbox, input, errors) stands as spans.
 
 from typing import Any
 
+from flywheel.ids import digest
 from flywheel.records import Choice, Message, ToolCall, ToolResult
 
 from .episode import Episode, Past
@@ -20,8 +21,8 @@ from .times import nanoseconds
 
 _QUIET = frozenset(("state", "store", "sample_init", "score", "step", "score_edit"))
 _MODEL = frozenset(("event", "uuid", "span_id", "timestamp", "working_start", "model", "input",
-                    "input_refs", "tools", "tool_choice", "config", "output", "completed", "working_time",
-                    "error", "cache", "pending", "call", "call_refs"))  # fmt: skip
+                    "input_refs", "tools", "tool_choice", "config", "output", "completed",
+                    "working_time", "error", "cache", "pending", "call", "call_refs"))  # fmt: skip
 _TOOL = frozenset(("event", "uuid", "span_id", "timestamp", "working_start", "id", "function",
                    "arguments", "result", "error", "completed", "working_time", "events", "type",
                    "pending", "view"))  # fmt: skip
@@ -249,8 +250,8 @@ class Events:
 
 def unseen(messages: tuple[Message, ...], episode: Episode, scored: Episode) -> list[Message]:
     """Messages of the sample that no call saw or said."""
-    known = {message for one in (episode, scored) for message in one.seen()}
-    return [message for message in messages if message not in known]
+    known = episode.seen() | scored.seen()
+    return [message for message in messages if digest(message) not in known]
 
 
 def _id(event: dict[str, Any]) -> str | None:

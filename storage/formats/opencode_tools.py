@@ -27,7 +27,7 @@ def tool_of(name: str, made: dict[str, Any]) -> dict[str, Any]:
 def _schema(value: object, depth: int) -> dict[str, Any]:
     zod = fields_of(value)
     inner = fields_of(zod.get("def"))
-    kind = inner.get("type") or zod.get("type")
+    kind = str(inner.get("type") or zod.get("type"))
     if depth > _DEEPEST:
         return {}
     if kind in _WRAPPED:

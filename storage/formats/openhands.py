@@ -97,15 +97,15 @@ class _Reading:
         self.taken: set[int] = set()
 
     def all(self) -> None:
-        by_id = {event.get("id"): at for at, event in enumerate(self.events) if "id" in event}
+        by_id = {str(event["id"]): at for at, event in enumerate(self.events) if "id" in event}
         for at, event in enumerate(self.events):
             if "observation" not in event:
                 continue
             cause = event.get("cause")
             if cause is None and at and "id" not in event and "action" in self.events[at - 1]:
                 self.observed[at - 1] = at  # older lists: what follows an action is its outcome
-            elif cause in by_id and "action" in self.events[by_id[cause]]:
-                self.observed[by_id[cause]] = at
+            elif (found := by_id.get(str(cause))) is not None and "action" in self.events[found]:
+                self.observed[found] = at
         self.taken = set(self.observed.values())
         for at, event in enumerate(self.events):
             if at not in self.taken:

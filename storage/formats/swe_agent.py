@@ -140,7 +140,7 @@ def _of_message(message: dict[str, Any], rest: Rest) -> dict[str, Any]:
     for key in ("tags", "cache_control"):
         rest.put(f"history.{key}", message.get(key))
     thought = message.get("thought")
-    if isinstance(thought, str) and thought not in (message.get("content") or ""):
+    if isinstance(thought, str) and thought not in str(message.get("content") or ""):
         rest.put("history.thought", thought)
     return rest.take()
 
