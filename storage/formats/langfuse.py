@@ -83,7 +83,7 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     spans = []
     for at, value in enumerate(found):
         try:
-            spans.append(_span(value, rest))
+            spans.append(read_observation(value, rest))
         except BadRecord as error:
             field = f"observations[{at}].{error.field or ''}".rstrip(".")
             parsed.rejects.append(BadRecord(error.reason, field=field))
@@ -103,7 +103,7 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     for key in ("scores", "corrections"):
         values = head.get(key)
         for score in values if isinstance(values, list) else ():
-            said = _score(score, trace) if isinstance(score, dict) else None
+            said = read_score(score, trace) if isinstance(score, dict) else None
             if said is None:
                 parsed.rejects.append(BadRecord("is no score", field=f"trace.{key}"))
             else:
@@ -111,7 +111,7 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     return parsed
 
 
-def _span(value: object, rest: Rest) -> Span:
+def read_observation(value: object, rest: Rest) -> Span:
     if not isinstance(value, dict):
         raise BadRecord(f"is {name_of(value)}, not an observation")
     id = value.get("id")
@@ -228,7 +228,7 @@ def _put_usage(value: dict[str, Any], rest: Rest) -> None:
         rest.put("totalCost", value["totalCost"])
 
 
-def _score(score: dict[str, Any], trace: Trace) -> Feedback | None:
+def read_score(score: dict[str, Any], trace: Trace) -> Feedback | None:
     name = score.get("name")
     if not isinstance(name, str) or not name:
         return None

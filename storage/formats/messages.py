@@ -178,6 +178,8 @@ def _by_result(value: dict[str, Any], rest: Rest, path: str) -> list[Message]:
         parts = read_parts([part], rest, f"{path}.{key}[{at}]")
         messages.append(Message(role="tool", parts=tuple(parts)))
     flush()
+    if all(one.role == "tool" for one in messages):
+        rest.put_others(value, _KNOWN, path)
     return messages
 
 

@@ -8,7 +8,7 @@ part stands for it. A background response is told by several rows: they are part
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.records import Choice, Message, ModelCall, Sampling, ToolCall, Unknown
+from flywheel.records import Choice, Message, ModelCall, Sampling, ToolCall, Unknown, Usage
 
 from .finish import finish_reason
 from .logged import Heard, identifier, logged
@@ -54,6 +54,15 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     response = _response(row.get("response"))
     heard = _heard(row, request, response, rest)
     return logged(row, heard, rest, context, SOURCE)
+
+
+def read_output(value: dict[str, Any], rest: Rest, path: str) -> tuple[tuple[Choice, ...], Usage]:
+    """The choice and the usage of a response object."""
+    choices = _choices(value, rest, path)
+    said = any(answered(one.message) for one in choices)
+    usage = read_usage(value.get("usage"), said, rest, f"{path}.usage")
+    rest.put_others(value, _RESPONSE | {"status"}, path)
+    return choices, usage
 
 
 def _heard(
@@ -114,7 +123,7 @@ def _call(
     offered = request.get("tools")
     if offered is None and (not request or response.get("tools")):
         offered = response.get("tools")
-    choices = _choices(response, rest)
+    choices = _choices(response, rest, "response")
     usage = read_usage(
         response.get("usage"), any(answered(one.message) for one in choices), rest, "response.usage"
     )
@@ -150,15 +159,15 @@ def _sampling(request: dict[str, Any], response: dict[str, Any]) -> Sampling:
     return read_sampling({**asked, "max_tokens": longest}, others)
 
 
-def _choices(response: dict[str, Any], rest: Rest) -> tuple[Choice, ...]:
+def _choices(response: dict[str, Any], rest: Rest, path: str) -> tuple[Choice, ...]:
     output = response.get("output")
     if output is None or (not output and response.get("status") not in ("completed", "complete")):
         return ()
-    messages = read_items(output, rest, "response.output")
+    messages = read_items(output, rest, f"{path}.output")
     parts = [part for one in messages if one.role == "assistant" for part in one.parts]
     for one in messages:
         if one.role != "assistant":  # what a compaction kept of the conversation
-            rest.put(f"response.output.{one.role}", one.text)
+            rest.put(f"{path}.output.{one.role}", one.text)
     message = Message(role="assistant", parts=tuple(parts))
     return (Choice(message=message, finish_reason=_finish(response, message)),)
 

@@ -1,8 +1,8 @@
 """OTLP/JSON: export requests with resourceSpans or resourceLogs, one a document or a line.
 
 Each span becomes a Span of the trace that it names, whatever file or batch it came in; the
-committer joins the parts. The source is the sending service. Events that arrive as log records
-carry a span's messages: they become a child of that span, since joins across files come later.
+committer joins the parts. The source is the sending service. Where messages are sent as log
+records, they and the span that they name are parts of one span, in whatever file each comes.
 Invariant: a span that cannot be understood is rejected alone, the batch stands.
 """
 
@@ -13,6 +13,7 @@ import msgspec
 
 from flywheel.errors import BadRecord
 from flywheel.records import Span, Trace, trace_id
+from storage.span_parts import part
 
 from .messages import name_of
 from .otlp_genai import read_content
@@ -39,7 +40,7 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
         for at, value in enumerate(batch.values):
             try:
                 external, span, facts = read_span(value, batch.scope, rest)
-                document.add(batch.resource, external, span, facts)
+                document.add(batch.resource, external, _open(span), facts)
             except BadRecord as error:
                 rest.take()
                 parsed.rejects.append(_placed(error, f"{batch.path}[{at}]"))
@@ -159,14 +160,33 @@ def _read_logs(row: dict[str, Any], document: _Document, rest: Rest, parsed: Par
         events.sort(key=lambda event: event["time"] or 0)
         content = read_content("", {}, events, rest)
         kept = keep_events(content.events_left, rest)
+        call = content.call
         span = Span(
-            id=f"{parent}:events",
+            id=parent if call else f"{parent}:events",
             kind=content.kind,
             name="message events",
-            parents=(parent,),
+            parents=() if call else (parent,),
             start=events[0]["time"],
             end=events[-1]["time"],
-            call=content.call,
+            call=call,
             attributes={**rest.take(), **kept, **batches[key].scope},
         )
+        if call is not None:
+            known = ("kind", "name", "start", "end", "call.input", "call.choices")
+            span = part(span, *known, *(("call.tools",) if call.tools is not None else ()))
         document.add(batches[key].resource, external, span, {})
+
+
+_TOLD = ("kind", "name", "parents", "start", "end", "error", "tool", "result")
+_NOT_HEARD = ("input", "choices", "tools")
+
+
+def _open(span: Span) -> Span:
+    """A model's span without messages is a part: they may come as log records. What it says of
+    times stands above what these do."""
+    call = span.call
+    if call is None or span.kind != "model" or call.input or call.choices:
+        return span
+    called = [f"call.{name}" for name in call.__struct_fields__ if name not in _NOT_HEARD]
+    tools = ("call.tools",) if call.tools is not None else ()
+    return part(span, *_TOLD, *called, *tools, version=1)

@@ -20,6 +20,7 @@ from flywheel.records import (
 
 from .finish import finish_reason
 from .messages import answered, read_sampling
+from .nested import nested
 from .otlp_messages import Spoken, read_spoken
 from .parsed import Rest
 from .parts import arguments_text
@@ -167,6 +168,17 @@ def _sampling(attributes: dict[str, Any], used: set[str]) -> Sampling:
         if key.startswith(prefix) and key not in _ASKED and key not in used
     }
     used.update(key for key in attributes if key.startswith(prefix))
+    stated = nested(attributes.get("llm.invocation_parameters"))
+    if isinstance(stated, dict) and not asked:  # OpenInference
+        used.add("llm.invocation_parameters")
+        longest = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+        known = ("temperature", "top_p", "top_k", "seed", "stop", "stop_sequences", *longest)
+        others.update({key: one for key, one in stated.items() if key not in (*known, "model")})
+        asked = {
+            **stated,
+            "max_tokens": next((stated[key] for key in longest if key in stated), None),
+            "stop": stated.get("stop", stated.get("stop_sequences")),
+        }
     return read_sampling(asked, others)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, Unknown, say
 
+from .finish import finish_reason
 from .messages import read_message, read_messages, read_tools
 from .nested import nested
 from .openai_chat import read_response
@@ -167,11 +168,12 @@ def _choice(message: dict[str, Any], holder: dict[str, Any], rest: Rest) -> Choi
     extra = message.get("additional_kwargs")
     if isinstance(extra, dict) and not message.get("tool_calls"):
         message = {**message, "tool_calls": extra.get("tool_calls"), "additional_kwargs": None}
-    finish = holder.get("finish_reason")
+    finish = holder.get("finish_reason", holder.get("stop_reason"))
+    about = message.get("response_metadata")
+    if finish is None and isinstance(about, dict):
+        finish = about.get("finish_reason", about.get("stop_reason"))
     said = read_message(message, rest, "output")
-    return Choice(
-        message=said, finish_reason=finish if isinstance(finish, str) and finish else None
-    )
+    return Choice(message=said, finish_reason=finish_reason(finish))
 
 
 def _candidate(value: Any, rest: Rest) -> Choice:
@@ -183,4 +185,4 @@ def _candidate(value: Any, rest: Rest) -> Choice:
     if finish is not None and not isinstance(finish, str):
         rest.put("output.finish_reason", finish)
     message = read_message({"role": "model", **value["content"]}, rest, "output")
-    return Choice(message=message, finish_reason=finish if isinstance(finish, str) else None)
+    return Choice(message=message, finish_reason=finish_reason(finish))

@@ -8,6 +8,7 @@ import msgspec
 
 from flywheel.records import Image, Text, ToolCall, ToolResult, Usage, say, trace_id
 from storage.formats.otlp_span import any_value
+from storage.merge import merge
 
 T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -181,7 +182,7 @@ def test_message_events_of_a_span_are_its_messages(read):
     ]
 
 
-def test_message_events_as_log_records_are_a_child_of_their_span(read):
+def test_message_events_as_log_records_and_their_span_are_one_in_any_order(read):
     def record(name: str, body: dict[str, Any]) -> dict[str, Any]:
         return {
             "traceId": T,
@@ -200,11 +201,29 @@ def test_message_events_as_log_records_are_a_child_of_their_span(read):
     ]
     resource = {"attributes": listed({"service.name": "shop"})}
     logs = {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": records}]}]}
+    (heard,) = read("otlp", logs).traces
+    assert heard.id == trace_id("p", "import:shop", T)
+    told = span({"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3,
+                 "gen_ai.usage.output_tokens": 2})  # fmt: skip
+    (timed,) = read("otlp", document(told)).traces
+    one, other = merge(merge(None, heard), timed), merge(merge(None, timed), heard)
+    assert one.spans == other.spans
+    (both,) = one.spans
+    assert (both.id, both.name, both.start, both.parents) == (
+        S, timed.spans[0].name, timed.spans[0].start, timed.spans[0].parents
+    )  # fmt: skip
+    assert both.call.input == (say("user", "hi"),) and both.call.usage.input_tokens == 3
+    (choice,) = both.call.choices
+    assert (choice.message, choice.finish_reason) == (say("assistant", "a"), "stop")
+
+
+def test_log_records_that_are_no_messages_are_a_child_of_their_span(read):
+    record = {"traceId": T, "spanId": S, "timeUnixNano": "5", "body": {"stringValue": "retrying"}}
+    logs = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": [record]}]}]}
     (trace,) = read("otlp", logs).traces
     (one,) = trace.spans
-    assert trace.id == trace_id("p", "import:shop", T)
-    assert (one.parents, one.call.input) == ((S,), (say("user", "hi"),))
-    assert one.call.choices[0].message == say("assistant", "a")
+    assert (one.id, one.parents, one.call) == (f"{S}:events", (S,), None)
+    assert one.attributes["events"][0]["body"] == "retrying"
 
 
 def test_system_instructions_and_tool_definitions_are_read(read):
