@@ -21,7 +21,7 @@ _PLAIN = frozenset(("system", "developer", "user", "assistant"))
 _KNOWN = frozenset(
     (
         "role", "content", "parts", "name", "tool_calls", "tool_call_id", "function_call",
-        "refusal", "reasoning", "reasoning_content", "finish_reason",
+        "refusal", "reasoning", "reasoning_content", "finish_reason", "additional_kwargs",
     )
 )  # fmt: skip
 _RESULTS = frozenset(("tool_result", "tool-result", "tool_call_response", "function_call_output"))
@@ -84,14 +84,28 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
         parts.extend(read_parts(content, rest, f"{path}.content"))
     if isinstance(value.get("refusal"), str):
         parts.append(Refusal(text=value["refusal"]))
-    if value.get("tool_calls"):
-        there = {part.id for part in parts if isinstance(part, ToolCall) and part.id}
-        calls = _calls(value["tool_calls"], rest, f"{path}.tool_calls")
+    parts += _made(value, parts, rest, path)
+    return Message(role=role, parts=tuple(parts), name=name if isinstance(name, str) else None)
+
+
+def _made(value: dict[str, Any], said: list[Part], rest: Rest, path: str) -> list[Part]:
+    """The calls beside a message's content, without those that stand in it too."""
+    parts: list[Part] = []
+    made = value.get("tool_calls")
+    extra = value.get("additional_kwargs")  # LangChain's place for what the provider wrote
+    if not made and isinstance(extra, dict) and extra.get("tool_calls"):
+        made = extra["tool_calls"]
+        rest.put_others(extra, frozenset(("tool_calls",)), f"{path}.additional_kwargs")
+    else:
+        rest.put(f"{path}.additional_kwargs", extra)
+    if made:
+        there = {part.id for part in said if isinstance(part, ToolCall) and part.id}
+        calls = _calls(made, rest, f"{path}.tool_calls")
         parts += [one for one in calls if not (isinstance(one, ToolCall) and one.id in there)]
     if isinstance(value.get("function_call"), dict):
         call = value["function_call"]
         parts.extend(tool_call(call.get("name"), call.get("arguments"), None, rest))
-    return Message(role=role, parts=tuple(parts), name=name if isinstance(name, str) else None)
+    return parts
 
 
 def read_tools(values: object, rest: Rest, path: str) -> tuple[dict[str, Any], ...]:

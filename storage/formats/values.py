@@ -37,7 +37,12 @@ def read_input(value: Any, rest: Rest) -> tuple[tuple[Message, ...], _Tools]:
     try:
         return _input(value, rest)
     except BadRecord:
-        return _kept("user", value, rest)
+        pass
+    offered = value.get("tools") if isinstance(value, dict) else None
+    if isinstance(offered, list) and all(isinstance(one, dict) for one in offered):
+        others = {key: one for key, one in value.items() if key != "tools"}
+        return _kept("user", others, rest)[0], read_tools(offered, rest, "input.tools")
+    return _kept("user", value, rest)
 
 
 def read_output(value: Any, rest: Rest) -> tuple[Choice, ...]:
@@ -165,9 +170,6 @@ def _joined(items: list[Any], rest: Rest) -> Message:
 
 
 def _choice(message: dict[str, Any], holder: dict[str, Any], rest: Rest) -> Choice:
-    extra = message.get("additional_kwargs")
-    if isinstance(extra, dict) and not message.get("tool_calls"):
-        message = {**message, "tool_calls": extra.get("tool_calls"), "additional_kwargs": None}
     finish = holder.get("finish_reason", holder.get("stop_reason"))
     about = message.get("response_metadata")
     if finish is None and isinstance(about, dict):
