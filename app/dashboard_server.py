@@ -30,7 +30,7 @@ THEME = {
     "theme_light_backgroundColor": "#ffffff",
     "theme_light_secondaryBackgroundColor": "#f2f5f6",
     "theme_light_textColor": "#14181b",
-    "theme_dark_primaryColor": "#43b3ae",
+    "theme_dark_primaryColor": "#2c8c86",
     "theme_dark_backgroundColor": "#101518",
     "theme_dark_secondaryBackgroundColor": "#1a2126",
     "theme_dark_textColor": "#e8edef",

@@ -52,10 +52,11 @@ WITH called AS (
         CASE WHEN count(input) = count(input_tokens) THEN sum(input_tokens) END AS input_tokens,
         CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END
             AS output_tokens,
-        list(id) || list(rest ->> '$.attributes.response_id')
-            FILTER (contains(rest, '"response_id"'))
-            || list(rest ->> '$.attributes."gen_ai.response.id"')
-            FILTER (contains(rest, '"gen_ai.response.id"')) AS handles
+        list(id)
+            || coalesce(list(rest ->> '$.attributes.response_id')
+                FILTER (contains(rest, '"response_id"')), [])
+            || coalesce(list(rest ->> '$.attributes."gen_ai.response.id"')
+                FILTER (contains(rest, '"gen_ai.response.id"')), []) AS handles
     FROM spans SEMI JOIN touched USING (trace_id)
     WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
 ), sampled AS (

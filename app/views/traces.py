@@ -84,7 +84,7 @@ def _line(card: browse.Card, previews: Any) -> dict[str, Any]:
         "reward": card.reward,
         "asked": short(said.ask, 160) if said else "…",
         "answered": short(said.answer, 160) if said else "…",
-        "": ", ".join(filter(None, marks)),
+        "state": ", ".join(filter(None, marks)),
         "feedback": "" if not card.said else f"{card.said}" + _liked(card.liked),
         "deployment": short(card.deployment or card.model or "unknown"),
         "ended by": short(card.finish or "unknown"),
