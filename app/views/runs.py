@@ -78,8 +78,8 @@ def _summary(here: Shown, turn: Turn) -> None:
         figure("Came to", outcome_of(turn).replace("_", " "), f"by the {turn.last.gate} gate")
         if run is not None:
             figure("Algorithm", run.algorithm, f"from {run.champion}")
-            took = f"{steps or 'unknown'} steps in {seconds(run.seconds)}"
-            figure("Training", took, f"{seconds(spent or None)} for the whole turn")
+            whole = f"{steps or 'unknown'} steps; the whole turn {seconds(spent or None)}"
+            figure("Training", seconds(run.seconds), whole)
         if dataset is not None:
             figure("Learned from", many(dataset.rows, "row"), f"dataset {dataset.id[:8]}")
         if evaluation is not None:

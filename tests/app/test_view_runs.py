@@ -1,0 +1,80 @@
+"""Runs: curves, slices, pairs of answers that can be walked by key, configuration, the page."""
+
+from pathlib import Path
+
+import pytest
+
+from app.views.ledger_data import ledger, turns
+from app.views.runs_data import configuration, curves, pairs
+from flywheel.home import Home
+from tests.app.seeing import HOSTILE, PROJECT, page, two_turns, words
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def test_a_project_without_runs_is_told_how_to_make_one(home: Home) -> None:
+    home.root.mkdir()
+    assert "flywheel turn FOLDER" in words(page(home, "runs"))
+
+
+def test_each_part_of_a_run_is_shown(home: Home) -> None:
+    two_turns(home)
+    shown = page(home, "runs", run="run-1")
+    told = words(shown)
+    assert "12.5 s" in told and "3 steps; the whole turn 60.0 s" in told
+    assert "overall" in told and HOSTILE in told, "its evaluation, slices by name"
+    for part, seen in (
+        ("Curves", "Runs"), ("Configuration", "train.rank"), ("Page", "page of run-1"),
+    ):  # fmt: skip
+        shown.segmented_control(key="runs_part").set_value(part).run()
+        assert seen in words(shown) + " ".join(one.label for one in shown.multiselect)
+
+
+def test_answers_old_against_new_are_walked_by_key(home: Home) -> None:
+    two_turns(home)
+    shown = page(home, "runs", run="run-2")
+    shown.segmented_control(key="runs_part").set_value("Answers").run()
+    told = words(shown)
+    assert "won" in told and "1 of 1" in told, "one answer became right"
+    assert "truth 2" in told and "reward 0.000" in told and "reward 1.000" in told
+    assert "&lt;script&gt;" in told and "<script>" not in "".join(
+        one.proto.body for one in shown.get("html")
+    )
+    shown.segmented_control(key="runs_pairs_show").set_value("All").run()
+    assert "1 of 4" in words(shown)
+    shown.button(key="runs_pair_next").click().run()
+    assert "2 of 4" in words(shown)
+    shown.button(key="runs_pair_back").click().run().button(key="runs_pair_back").click().run()
+    assert "4 of 4" in words(shown)
+
+
+def test_curves_are_thinned_and_keep_their_end(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_turns(home)
+    monkeypatch.setattr("app.views.runs_data.MOST_POINTS", 2)
+    made = turns(ledger(home, PROJECT))
+    points = curves(home, made[:1], "loss")
+    assert [(one.step, one.value) for one in points] == [(1, 1.0), (3, pytest.approx(1 / 3))]
+    assert curves(home, made, "no such column") == []
+
+
+def test_pairs_say_what_changed_and_what_cannot_be_said(home: Home) -> None:
+    two_turns(home)
+    evaluation = turns(ledger(home, PROJECT))[1].evaluation
+    assert evaluation
+    found = pairs(home, PROJECT, evaluation)
+    assert [one.change for one in found] == ["won", "same", "same", "same"]
+    assert found[0].problem and found[0].problem.answer == "truth 2"
+    assert found[0].champion and found[0].champion.reward == 0.0
+
+
+def test_configurations_differ_by_dotted_key() -> None:
+    one = {"train": {"rank": 8}, "curate": {"rules": [{"name": "confirmed"}, {"name": "length",
+           "max_tokens": 9}]}, "a": {}}  # fmt: skip
+    other = {"train": {"rank": 16}, "curate": {"rules": [{"name": "length", "max_tokens": 9}]}}
+    assert configuration(one, other) == [
+        ("a", "none", "–"), ("curate.rules.confirmed", "on", "–"), ("train.rank", "8", "16"),
+    ]  # fmt: skip
+    assert ("curate.rules.length.max_tokens", "9", "") in configuration(one, None)
