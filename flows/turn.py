@@ -38,7 +38,7 @@ def turn(project: str) -> Any:
             candidate = train_candidate(this, dataset)
             evaluation = passed(evaluate_candidate(this, problems, candidate))
             passed(promote_candidate(this, candidate, evaluation))
-        except Refused:
-            report = conclude(this)
+        except Refused as refusal:
+            report = conclude(this, str(refusal))
             return Completed(name="Waiting" if report["waiting"] else "Refused", data=report)
         return Completed(name="Promoted", data=conclude(this))

@@ -10,8 +10,9 @@ from prefect import task
 from flywheel import durable
 from flywheel.lineage import Deployment
 from tasks.events import turn_ended
+from tasks.gates import record, verdict
 from tasks.step import worth_another_try
-from tasks.turns import Turn, close_turn, home, project_of, run_folder
+from tasks.turns import Turn, close_turn, home, note, project_of, run_folder
 
 
 def turn_report(turn: Turn) -> dict[str, Any]:
@@ -97,12 +98,21 @@ def noted(turn: Turn, name: str) -> Any:
 
 
 @task(retries=2, retry_delay_seconds=1, retry_condition_fn=worth_another_try)
-def conclude(turn: Turn) -> dict[str, Any]:
-    """Leaves the turn's page where people look (Prefect, MLflow) and closes it."""
+def conclude(turn: Turn, refusal: str = "") -> dict[str, Any]:
+    """Leaves the turn's page where people look (Prefect, MLflow) and closes it.
+
+    Args:
+        refusal: why it went no further; "" = it did. One that no gate has written is written here:
+            the engine would not load the candidate.
+    """
     from prefect.artifacts import create_markdown_artifact
 
     from tasks.tracking import log_decision
 
+    if refusal and turn_report(turn)["gate"] is None:
+        said = verdict("serving", False, refusal, deployment=None)
+        record(turn, said)
+        note(turn, "promotion", said)
     report, page = turn_report(turn), turn_page(turn)
     create_markdown_artifact(
         key=f"turn-{turn.project}", markdown=page, description=report["reason"]
