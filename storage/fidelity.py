@@ -91,6 +91,8 @@ def _unclear(call: ModelCall) -> Iterator[str]:
     if call.tools is None and any(_calls_tools(message) for message in messages):
         yield "tools were not recorded though they were called"
     for message in messages:
+        if not message.parts and message.role != "assistant":
+            yield f"a {message.role} message has no content"
         for part in message.parts:
             if isinstance(part, Unknown):
                 yield f"a {message.role} message has a part of unknown kind {part.kind}"

@@ -18,6 +18,7 @@ from flywheel.records import (
     Usage,
 )  # fmt: skip
 
+from .calls import read_answered
 from .finish import finish_reason
 from .messages import answered, read_sampling
 from .nested import nested
@@ -25,6 +26,7 @@ from .otlp_messages import Spoken, read_spoken
 from .parsed import Rest
 from .parts import arguments_text
 from .usage import count, settle
+from .wire import api_of_response
 
 _KIND = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind",
          "llm.request.type")  # fmt: skip
@@ -95,7 +97,7 @@ def read_content(
     if kind != "model" and not (kind == "agent" and spoken.choices):
         return SpanContent(kind, used=used, events_left=events)
     used |= heard
-    call = _call(spoken, attributes, used)
+    call = _call(spoken, attributes, used, rest)
     return SpanContent(kind, call=call, used=used, events_left=left)
 
 
@@ -123,8 +125,21 @@ def _kind(attributes: dict[str, Any]) -> SpanKind:
     return "model" if named and "gen_ai.operation.name" not in attributes else "other"
 
 
-def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str]) -> ModelCall:
-    choices = spoken.choices
+def _answers(attributes: dict[str, Any], rest: Rest) -> tuple[Choice, ...]:
+    """The choices of the provider's own answer, which OpenInference keeps beside what it indexed:
+    only there stands why each ended, and which messages are one answer."""
+    value = attributes.get("output.value")
+    if not isinstance(value, str) or not value.startswith("{"):
+        return ()
+    found = nested(value)
+    if api_of_response(found) is None:
+        return ()
+    aside = Rest(rest.keep, rest.big)  # all of it stands among the attributes already
+    return read_answered(found, aside).choices
+
+
+def _call(spoken: Spoken, attributes: dict[str, Any], used: set[str], rest: Rest) -> ModelCall:
+    choices = _answers(attributes, rest) or spoken.choices
     reasons = attributes.get("gen_ai.response.finish_reasons")
     if reasons is None:
         reasons = attributes.get("llm.finish_reason")

@@ -40,7 +40,7 @@ def dialogue(attributes: dict[str, Any]) -> Dialogue | None:
             target = found.input if prefix == "gen_ai.prompt." else found.output
             # An answer without a role is the assistant's, a prompt without one the user's.
             role = "user" if prefix == "gen_ai.prompt." else "assistant"
-            target.extend({"role": role, **_loop_message(item)} for item in items)
+            target.extend(_with_thoughts([{"role": role, **_loop_message(one)} for one in items]))
         elif prefix in ("llm.input_messages.", "llm.output_messages."):
             target = found.input if prefix == "llm.input_messages." else found.output
             role = "user" if prefix == "llm.input_messages." else "assistant"
@@ -87,6 +87,25 @@ def _loop_message(item: dict[str, Any]) -> dict[str, Any]:
     if "tool_calls" in message:
         message["tool_calls"] = [call for call in _listed(message["tool_calls"]) if call]
     return message
+
+
+def _with_thoughts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Thoughts that stand as a message of their own go into the answer that follows them."""
+    found: list[dict[str, Any]] = []
+    thoughts: list[dict[str, Any]] = []
+    for message in [*messages, None]:
+        if message and message["role"] == "thinking" and isinstance(message.get("content"), str):
+            thoughts.append(message)
+            continue
+        if thoughts:
+            ended = {key: one["finish_reason"] for one in thoughts for key in ("finish_reason",)
+                     if one.get(key)}  # fmt: skip
+            said = "\n".join(one["content"] for one in thoughts)
+            found.append({**ended, **(message or {"role": "assistant"}), "reasoning": said})
+        elif message:
+            found.append(message)
+        thoughts = []
+    return found
 
 
 def _inference_message(item: dict[str, Any]) -> dict[str, Any]:

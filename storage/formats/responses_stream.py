@@ -40,7 +40,10 @@ def merge_events(events: list[dict[str, Any]]) -> dict[str, Any]:
         seen = seen or kind.startswith("response.")
         held = event.get("response")
         if isinstance(held, dict):
-            response.update({key: one for key, one in held.items() if one not in (None, [], {})})
+            known = {key: one for key, one in held.items() if one is not None}
+            if not known.get("output"):
+                known.pop("output", None)
+            response.update(known)
         elif kind == "error":
             said = event.get("error")
             response["error"] = said if isinstance(said, dict) else _error(event)

@@ -68,3 +68,27 @@ def told(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
 
 def said(choices: tuple[Choice, ...]) -> list[Any]:
     return [(told(choice.message), choice.finish_reason) for choice in choices]
+
+
+def of_row(row: Any) -> Held:
+    """What one row, or a list of rows that are one trace, holds."""
+    import msgspec
+
+    from storage.rows_in import Row
+
+    found = Held()
+
+    def keep(data: bytes) -> str:
+        found.kept[digest_bytes(data)] = data
+        return digest_bytes(data)
+
+    read = read_chunk([Row(1, msgspec.json.encode(row))], "0" * 32, "p", "auto", keep)
+    for record in read.records:
+        stored: Any = decode(encode(record))[1]
+        if isinstance(stored, Trace):
+            found.traces[stored.id] = merge(found.traces.get(stored.id), stored)
+        else:
+            found.feedback.append(stored)
+    found.formats, found.unmapped = read.formats, read.unmapped
+    found.rejects += [(error.field, error.reason) for _, error, _ in read.rejects]
+    return found
