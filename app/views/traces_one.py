@@ -123,9 +123,11 @@ def _call(place: Any, trace: Trace) -> tuple[Span | None, int, Choice | None]:
     if not calls:
         return None, 0, None
     with place, st.container(horizontal=True):
-        number = len(calls) - 1
+        # Where the last call failed, the last answer is what a person wants to see first.
+        number = max((k for k, one in enumerate(calls) if one.call and one.call.choices),
+                     default=len(calls) - 1)  # fmt: skip
         if len(calls) > 1:
-            said = st.number_input(f"Model call, of {len(calls):,}", 1, len(calls), len(calls),
+            said = st.number_input(f"Model call, of {len(calls):,}", 1, len(calls), number + 1,
                                    key=f"trace:call:{trace.id}")  # fmt: skip
             number = int(said) - 1
         span = calls[number]
