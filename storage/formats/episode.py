@@ -190,6 +190,8 @@ def told(
     messages: Sequence[Message],
     answers: dict[int, dict[str, Any]] | None = None,
     ran: dict[str, dict[str, Any]] | None = None,
+    *,
+    ends: bool = True,
 ) -> None:
     """A list of messages as steps: each of an assistant is a model call, each call that is answered
     a tool's run.
@@ -199,6 +201,7 @@ def told(
             "finish_reason", and "commands": what was run for it, as pairs of a call and what
             `Episode.ran` takes. None = all messages of assistants are answers; else those named.
         ran: what is known of a tool's run by the call's id, as `Episode.ran` takes it.
+        ends: whether no step follows.
     """
     known, runs = answers or {}, ran or {}
     waiting: list[tuple[str, ToolCall]] = []
@@ -215,6 +218,8 @@ def told(
                 episode.ran(found[1], part, parent=found[0], **runs.get(part.id or "", {}))
     for asked, call in waiting:  # never answered: it was asked, what came of it is not known
         episode.ran(call, None, parent=asked, **runs.get(call.id or "", {}))
+    if not ends:
+        return
     if last is None:
         episode.answer((), error="the conversation ends without an answer")
     elif after := [one for one in messages[last + 1 :] if one.role != "tool"]:

@@ -112,8 +112,9 @@ def _history(episode: Episode, history: list[Any], steps: list[Any], rest: Rest)
             own |= step["attributes"]
         elif isinstance(action, str) and action.strip():
             known[at]["commands"] = [(_command(action), step)]
-    told(episode, messages, known)
-    if ended := list(left):  # the step that ended the run is not among what the model saw
+    ended = list(left)
+    told(episode, messages, known, ends=not ended)
+    if ended:  # the step that ended the run is not among what the model saw
         _steps_alone(episode, ended, rest)
 
 

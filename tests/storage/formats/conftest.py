@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from flywheel.ids import digest_bytes
+from storage.chunk import ChunkRead, read_chunk
+from storage.files_in import blocks
 from storage.formats import FORMATS
 from storage.formats.parsed import Context, Parsed
+from storage.rows_in import chunks, rows
+from storage.whole import joined
+from storage.zip_in import is_zip, zip_files
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "traces"
 
@@ -42,3 +47,17 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared/traces beside this checkout")
     return SHARED
+
+
+def read_file(path: Path) -> ChunkRead:
+    """What the importer would hand to the inbox of one file, without a store."""
+    found = zip_files(path, 1 << 26) if is_zip(path) else [("", rows(blocks(path), 1 << 26))]
+    read = ChunkRead()
+    for _, inner in found:
+        for chunk in chunks(joined(iter(inner), "auto", 1 << 26)):
+            one = read_chunk(chunk, "0" * 32, "p", "auto", digest_bytes)
+            read.records += one.records
+            read.rejects += one.rejects
+            read.formats.update(one.formats)
+            read.unmapped.update(one.unmapped)
+    return read
