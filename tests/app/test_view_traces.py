@@ -20,11 +20,12 @@ HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)> </div></style> **bold** [a](javascript:"
     "alert(3)) \u202egnp.exe \x00\x1b[31m {{7*7}} $x$ :red[r] & &lt; \ud83d \U0001f600"
 )
+STORED = HOSTILE.replace("\ud83d", "\ufffd")
 
 
 def traces() -> list[Any]:
-    tokens = Tokens(prompt_ids=(1, 2), completion_ids=(3, 4, 5), logprobs=(-0.01, -9.0, float("-inf")),
-                    policy_versions=("shop-v1",))  # fmt: skip
+    tokens = Tokens(prompt_ids=(1, 2), completion_ids=(3, 4, 5), policy_versions=("shop-v1",),
+                    logprobs=(-0.01, -9.0, float("-inf")))  # fmt: skip
     calls = Span(
         id="wide", kind="model", start=5, end=9, error=HOSTILE,
         call=ModelCall(input=(say(HOSTILE, HOSTILE),), choices=(
@@ -76,7 +77,7 @@ def test_search_and_filters_combine_and_are_cleared(home: Home) -> None:
     shown.selectbox(key="traces:reward").set_value("1").run()
     assert "1 to 5 of 5" in words(shown)
     table = shown.dataframe[0].value
-    assert list(table["asked"])[0] == "where is order A009" and set(table["reward"]) == {1.0}
+    assert next(iter(table["asked"])) == "where is order A009" and set(table["reward"]) == {1.0}
     shown.text_input(key="traces:text").set_value('nothing "of the kind*').run()
     assert "Clear filters" in words(shown)
     next(one for one in shown.button if one.label == "Clear filters").click().run()
@@ -85,7 +86,7 @@ def test_search_and_filters_combine_and_are_cleared(home: Home) -> None:
 
 def test_a_link_sets_filters_and_a_search(home: Home) -> None:
     assert "of 10" in words(page(home, "traces", q="A00"))
-    assert "1 to 1 of 1" in words(page(home, "traces", failed="1", user=HOSTILE))
+    assert "1 to 1 of 1" in words(page(home, "traces", failed="1", user=STORED))
     odd = page(home, "traces", reward="'; DROP", since="abc", origins="\x00", failed="2")
     assert "Nothing fits" in words(odd)
 
@@ -95,7 +96,7 @@ def test_one_trace_by_its_link(home: Home) -> None:
     told = words(page(home, "traces", trace=one))
     for said in (one, "where is order A007", "on its way", "renderable", "ended by: stop"):
         assert said in told, said
-    gone = words(page(home, "traces", trace="gone" + HOSTILE.replace("\ud83d", "")))
+    gone = words(page(home, "traces", trace="gone" + STORED))
     assert "erased" in gone
 
 
@@ -123,7 +124,7 @@ def test_a_message_of_three_megabytes_is_cut_with_its_size(home: Home) -> None:
     assert sum(sizes) < 200_000
     assert "of 3,000,000 characters are not shown" in words(shown)
     every = words(page(home, "traces", trace=everything().id))
-    assert "whole has 10,000,000 bytes" in every and "video" not in every.split("U+")[0][:0]
+    assert "whole has 10,000,000 bytes" in every
 
 
 def test_a_stored_trace_that_goes_is_told_by_the_open_page(tmp_path: Path) -> None:
