@@ -147,7 +147,9 @@ def _dialogue(
     if api is None:
         raise BadRecord("is no request")
     offered = value.get("tools", value.get("functions"))
-    tools = read_tools(offered, rest, "input.tools")
+    # Where not even the model is named, only the conversation was kept of the request.
+    recorded = offered is not None or "model" in value
+    tools = read_tools(offered, rest, "input.tools") if recorded else None
     if api == "responses":
         told = value.get("instructions")
         first = (Message(role="system", parts=(rest.text(told),)),) if isinstance(told, str) else ()

@@ -17,11 +17,13 @@ from .turns import conversation_trace
 SOURCE = "import:chat_rows"
 
 _ROW = frozenset(("messages", "tools", "functions", "label", "images"))
+_NOT_OURS = frozenset(("request", "chosen", "choices", "call_type"))
+"""Keys of logged calls, stored answers and preference pairs, which have messages too."""
 _MARK = "<image>"
 
 
 def recognise(sample: object) -> bool:
-    if not isinstance(sample, dict) or "request" in sample or "chosen" in sample:
+    if not isinstance(sample, dict) or not _NOT_OURS.isdisjoint(sample):
         return False
     messages = sample.get("messages")
     return isinstance(messages, list) and "observations" not in sample

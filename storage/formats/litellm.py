@@ -91,7 +91,9 @@ def _call(row: dict[str, Any], rest: Rest) -> ModelCall:
     said = nested(row.get("messages"))
     proxied = nested(row.get("proxy_server_request"))
     parameters = nested(row.get("model_parameters"))
-    request = dict(parameters) if isinstance(parameters, dict) else {}
+    request: dict[str, Any] = {}
+    if isinstance(parameters, dict):
+        request = {"model": row.get("model"), **parameters}
     if said in _EMPTY and isinstance(proxied, dict):
         request = {**proxied, **request}
     elif said not in _EMPTY:
