@@ -4,6 +4,7 @@ What changes what serves is in `deployments_acts`, the ledger in `deployments_le
 """
 
 from app.views import kept
+from app.views.charting import interval
 from app.views.deployments_acts import offer_canary_end, offer_promotion, offer_rollback, under_way
 from app.views.deployments_charts import evidence
 from app.views.deployments_data import Version, versions
@@ -80,10 +81,12 @@ def _evidence(one: Version) -> list[str]:
             f"{many(overall.problems, 'problem')}"
         )
     if one.traffic is not None:
+        live = one.traffic
+        low, high = interval(live.reward, live.graded, live.spread)
         told.append(
-            f"Traffic: {many(one.traffic.traces, 'trace')}, mean reward "
-            f"{decimal(one.traffic.reward)} over {one.traffic.graded:,} graded, "
-            f"median {seconds(one.traffic.seconds)}"
+            f"Traffic: {many(live.traces, 'trace')}, mean reward {decimal(live.reward)} "
+            f"({decimal(low)} to {decimal(high)}) over {live.graded:,} graded, "
+            f"median {seconds(live.seconds)}"
         )
     else:
         told.append("No recorded traffic.")

@@ -57,12 +57,13 @@ def _action(one: Action) -> None:
     import streamlit as st
 
     took = (one.ended - one.begun.at) / 1e9 if one.ended else None
-    told = f"{one.state}, after {seconds(took)}" if took is not None else one.state
+    spent = (time.time_ns() - one.begun.at) / 1e9
+    told = f"{one.state}, after {seconds(spent if took is None else took)}"
     st.markdown(f"{_STATES[one.state]} **{plain(one.begun.what)}** by {plain(one.begun.by)}, "
                 f"{ago(one.begun.at)}: {plain(told)}")  # fmt: skip
     if one.state == "running" and one.output is not None:
-        lines = one.output.read_text(errors="replace").splitlines()[-_TAIL:]
-        st.code("\n".join(lines) or "starting …", language=None)
+        text = one.output.read_text(errors="replace").strip()
+        st.code("\n".join(text.splitlines()[-_TAIL:]) or "starting …", language=None)
     elif one.words:
         st.text(one.words)
 
@@ -72,7 +73,7 @@ def offer_rollback(here: Shown, champion: Version, previous: Version) -> None:
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         reason = st.text_input(
-            "Why roll back?", key="rollback_reason", max_chars=500, width=420,
+            "Why roll back?", key=f"rollback_reason:{champion.name}", max_chars=500, width=420,
             placeholder="it stands in the ledger",
         )  # fmt: skip
         _offer(
@@ -110,7 +111,7 @@ def offer_promotion(here: Shown, found: list[Version]) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             chosen = _chosen(here, able)
             reason = st.text_input(
-                "Why?", key="promote_reason", max_chars=500, width=420,
+                "Why?", key=f"promote_reason:{chosen.name}", max_chars=500, width=420,
                 placeholder="optional; it stands in the ledger",
             )  # fmt: skip
         if chosen.turn is not None:

@@ -106,7 +106,7 @@ def _steps(turn: Progress) -> None:
     import streamlit as st
 
     state = {True: "under way", False: "stopped", None: "open"}[turn.alive]
-    with st.container(border=True):
+    with st.container(border=True, gap="small"):
         st.markdown(f"**Turn {state}** from {plain(turn.champion)}, opened {ago(turn.opened)}")
         now = turn.now
         if now is not None and now.total:
@@ -116,11 +116,9 @@ def _steps(turn: Progress) -> None:
             st.caption(now.words)
         marks = {"done": ":material/check_circle:", "now": ":material/pending:",
                  "ahead": ":material/radio_button_unchecked:"}  # fmt: skip
-        with st.container(horizontal=True, gap="small"):
-            for one in turn.steps:
-                st.markdown(
-                    f"{marks[one.state]} {one.words}", help=plain(one.note) or None, width="content"
-                )
+        for one in turn.steps:
+            note = f" :gray[{plain(one.note)}]" if one.note and one.state == "done" else ""
+            st.markdown(f"{marks[one.state]} {one.words}{note}")
 
 
 def _needed(found: list[Need]) -> None:

@@ -3,36 +3,17 @@
 Enter records; leave altair charts that Streamlit's theme colours for light and dark.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from app.views.charting import BLUE, GREEN, GREY, ORANGE, iso, values
+from app.views.charting import BLUE, GREEN, GREY, ORANGE, interval, iso, values
 from app.views.ledger_data import Turn, outcome_of
 from flywheel.lineage import Decision
-from storage.glance import Bucket, Glance
+from storage.glance import Glance
 
-_Z = 1.96
 _MOST_LABELS = 12
 """Deployments whose names are written into the chart; the others are lines only."""
 _SCALE = (-0.02, 1.02)
-
-
-def interval(bucket: Bucket) -> tuple[float | None, float | None]:
-    """95% interval of the bucket's mean reward. Rewards from 0 to 1 get Wilson's, which does not
-    collapse where all are alike; wider ones the normal one."""
-    if bucket.reward is None or bucket.graded < 2:
-        return None, None
-    mean, count = bucket.reward, bucket.graded
-    if not 0 <= mean <= 1 or (bucket.spread or 0) > 0.8:
-        half = _Z * (bucket.spread or 0) / math.sqrt(count)
-        return mean - half, mean + half
-    square = _Z * _Z
-    middle = (mean + square / (2 * count)) / (1 + square / count)
-    half = _Z / (1 + square / count) * math.sqrt(
-        mean * (1 - mean) / count + square / (4 * count * count)
-    )  # fmt: skip
-    return middle - half, middle + half
 
 
 def reward_over_time(found: Glance, deployed: Sequence[Decision]) -> Any:
@@ -41,7 +22,7 @@ def reward_over_time(found: Glance, deployed: Sequence[Decision]) -> Any:
 
     rows = []
     for one in found.buckets:
-        low, high = interval(one)
+        low, high = interval(one.reward, one.graded, one.spread)
         rows.append({
             "at": iso(one.start), "reward": one.reward, "low": low, "high": high,
             "graded": one.graded, "traces": one.traces,

@@ -87,9 +87,9 @@ def pairs(home: Home, project: str, evaluation: Evaluation) -> list[Pair]:
     sides: dict[tuple[str, int], dict[str, Trace]] = {}
     for batch in traces(home, project=project, origin="evaluation", run_id=evaluation.run_id):
         for one in batch:
-            side = one.attributes.get("side")
-            if side in ("champion", "candidate") and len(sides) < MOST_PAIRS:
-                sides.setdefault((one.problem_id or "", one.attempt or 0), {})[side] = one
+            side, key = one.attributes.get("side"), (one.problem_id or "", one.attempt or 0)
+            if side in ("champion", "candidate") and (key in sides or len(sides) < MOST_PAIRS):
+                sides.setdefault(key, {})[side] = one
     ids = [one.id for both in sides.values() for one in both.values()]
     given: dict[str, list[Grade]] = {}
     for grade in grades(home, trace_ids=ids) if ids else []:

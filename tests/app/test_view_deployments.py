@@ -42,7 +42,7 @@ def test_parts_evidence_and_ledger_are_shown(home: Home) -> None:
     shown = page(home, "deployments", folder=home.root)
     told = words(shown)
     assert "Champion · 100% of requests" in told and "Previous" in told
-    assert "mean reward 0.444 over 27 graded" in told
+    assert "mean reward 0.444 (0.276 to 0.627) over 27 graded" in told
     assert "shop-v2,waiting,2,shop-v1,0.5,0.75,0.25,0.1,0.4,4" in told
     assert shown.selectbox(key="promote_version").value == "shop-v2"
     assert "6 of 6 decisions" in told
@@ -67,7 +67,7 @@ def test_a_confirmation_says_what_will_happen_and_acts_once(home: Home, tmp_path
     two_turns(home)
     gone = tmp_path / "no-project-here"
     shown = page(home, "deployments", folder=gone)
-    shown.text_input(key="rollback_reason").set_value("--json").run()
+    shown.text_input(key="rollback_reason:shop-v1").set_value("--json").run()
     asking(shown, "Roll back to shop-v0").click().run()
     assert "shop-v0 answers the next request instead of shop-v1" in words(shown)
     assert actions(home) == [], "nothing is done before a yes"
@@ -153,7 +153,7 @@ def test_a_roll_back_from_the_page_happens_once_and_is_shown(
     remember(home, load_project(promoted.project))
     before = read(home).version
     shown = page(home, "deployments", folder=promoted.project, project="sorting")
-    shown.text_input(key="rollback_reason").set_value("it was rude").run()
+    shown.text_input(key="rollback_reason:sorting-v1").set_value("it was rude").run()
     asking(shown, "Roll back to sorting-v0").click().run()
     token = shown.session_state["confirm:rollback:sorting-v1:sorting-v0:token"]
     yes(shown).click().run()

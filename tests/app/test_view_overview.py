@@ -2,18 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from filelock import FileLock
 
+from app.views.charting import interval
 from app.views.ledger_data import ledger, turns
-from app.views.overview_charts import interval
 from app.views.overview_data import out_of_line, serving, waiting_candidates
 from app.views.overview_needs import quarantined
 from app.views.progress_data import locked, progress
 from flywheel.home import Home
-from storage.glance import Bucket
 from tests.app.conftest import SORTING
 from tests.app.seeing import DAY, HOSTILE, NOW, PROJECT, decided, deployed, page, two_turns, words
 
@@ -156,13 +156,12 @@ def test_the_quarantine_is_counted_and_its_reasons_are_read(home: Home) -> None:
 
 
 def test_intervals_do_not_collapse_where_all_are_alike() -> None:
-    def of(reward: float | None, graded: int, spread: float | None = 0.0) -> tuple[float, float]:
-        low, high = interval(Bucket(start=0, traces=graded, graded=graded, reward=reward,
-                                    spread=spread))  # fmt: skip
+    def of(*about: Any) -> tuple[float, float]:
+        low, high = interval(*about)
         assert low is not None and high is not None
         return low, high
 
-    assert of(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-3)  # Wilson's, by its formula
+    assert of(1.0, 10, 0.0) == pytest.approx((0.7225, 1.0), abs=1e-3)  # Wilson's, by its formula
     assert of(0.5, 100, 0.5) == pytest.approx((0.4038, 0.5962), abs=1e-3)
     assert of(3.0, 100, 2.0) == pytest.approx((2.608, 3.392))
-    assert interval(Bucket(start=0, traces=1, graded=1, reward=1.0, spread=None)) == (None, None)
+    assert interval(1.0, 1, None) == interval(None, 0, None) == (None, None)
