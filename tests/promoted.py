@@ -3,6 +3,7 @@ whoever asks for it. Tests that change it take a copy."""
 
 import importlib.util
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -26,13 +27,19 @@ class Promoted(NamedTuple):
 def promoted_home(factory: pytest.TempPathFactory) -> Promoted:
     base = factory.getbasetemp()
     if base not in _made:
-        place = factory.mktemp("promoted")
-        project, home = place / "sorting", Home(place / "home")
-        shutil.copytree(SORTING, project)
-        home.root.mkdir()
-        deliver(home, load_traffic(), 160)
-        _made[base] = Promoted(home.root, project, call("turn", project, "--json", home=home.root))
+        _made[base] = promote_in(factory.mktemp("promoted"))
     return _made[base]
+
+
+def promote_in(
+    place: Path, give: Callable[[Home, ModuleType, int], None] | None = None
+) -> Promoted:
+    """The same in any folder; `give` delivers the traffic, None = as `deliver` does."""
+    project, home = place / "sorting", Home(place / "home")
+    shutil.copytree(SORTING, project)
+    home.root.mkdir()
+    (give or deliver)(home, load_traffic(), 160)
+    return Promoted(home.root, project, call("turn", project, "--json", home=home.root))
 
 
 def load_traffic() -> ModuleType:

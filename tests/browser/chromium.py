@@ -266,10 +266,18 @@ class Page:
         *,
         css: str | None = None,
         times: int = 1,
+        at: tuple[float, float] | None = None,
         timeout_s: float = WAIT_S,
     ) -> None:
-        """Presses the mouse in the middle of it, once nothing covers it; `times=2`: twice fast."""
-        x, y = self._spot(text, css, timeout_s)
+        """Presses the mouse on it, once nothing covers it.
+
+        Args:
+            times: 2 = twice, as fast as can be.
+            at: where, from its upper left corner; None = in its middle.
+        """
+        x, y, left, top = self._spot(text, css, timeout_s)
+        if at is not None:
+            x, y = left + at[0], top + at[1]
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for number in range(times):
             for kind in ("mousePressed", "mouseReleased"):
@@ -336,8 +344,9 @@ class Page:
                 entry = about["entry"]
                 self.errors.append(f"{entry['text']} ({entry.get('url', '')})")
 
-    def _spot(self, text: str | None, css: str | None, timeout_s: float) -> tuple[float, float]:
-        """The middle of the first that fits and that nothing covers, once it stands still."""
+    def _spot(self, text: str | None, css: str | None, timeout_s: float) -> list[float]:
+        """Of the first that fits and that nothing covers, once it stands still: its middle, then
+        its upper left corner."""
         script = f"""
         (() => {{
           for (const found of {_finding(text, css)}) {{
@@ -346,15 +355,15 @@ class Page:
             const box = found.getBoundingClientRect();
             const x = box.x + box.width / 2, y = box.y + box.height / 2;
             const top = document.elementFromPoint(x, y);
-            if (top && (found.contains(top) || top.contains(found))) return [x, y];
+            if (top && (found.contains(top) || top.contains(found))) return [x, y, box.x, box.y];
           }}
           return null;
         }})()"""
         until, before = time.monotonic() + timeout_s, None
         while True:
-            spot = self.run(script)
+            spot: list[float] | None = self.run(script)
             if spot is not None and spot == before:
-                return spot[0], spot[1]
+                return spot
             before = spot
             if time.monotonic() > until:
                 raise Unseen(self._told(f"nothing to press at {css or ''} {text or ''}"))

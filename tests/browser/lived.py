@@ -103,7 +103,7 @@ def command(home: Home, *arguments: str) -> Iterator[dict[str, Any]]:
         try:
             assert process.stdout
             line = process.stdout.readline()
-            assert line, log.read_text()
+            assert '"url"' in line, line + log.read_text()
             yield json.loads(line)
         finally:
             process.terminate()
