@@ -43,11 +43,17 @@ def take(
     by: str,
     holder: str,
     minutes: float = MINUTES,
+    again: bool = False,
 ) -> str | None:
     """The first of `items` that nobody else has, now this holder's; what the holder had before
-    is free again. None = others have them all."""
+    is free again. None = others have them all.
+
+    Args:
+        again: also one that this person saved a word on, which may not be committed yet.
+    """
     with _changing(home, project) as leases:
-        free = next((one for one in items if _free(leases.get(one), holder)), None)
+        person = by if again else None
+        free = next((one for one in items if _free(leases.get(one), holder, person)), None)
         for item, lease in list(leases.items()):
             if lease.holder == holder and not lease.saved:
                 del leases[item]
@@ -119,8 +125,10 @@ def _read(path: Path) -> dict[str, Lease]:
         return {}  # leases are for minutes: without them two may meet, and nothing is lost
 
 
-def _free(lease: Lease | None, holder: str) -> bool:
-    return lease is None or (lease.holder == holder and not lease.saved) or _over(lease)
+def _free(lease: Lease | None, holder: str, person: str | None = None) -> bool:
+    if lease is None or _over(lease):
+        return True
+    return lease.by == person if lease.saved else lease.holder == holder
 
 
 def _over(lease: Lease) -> bool:

@@ -75,7 +75,7 @@ def _item(
 ) -> Detail | None:
     for _ in range(_TRIES):
         candidates = [asked] if asked else _queue(here, state, which, recorded)
-        item = take_next(state, here, candidates)
+        item = take_next(state, here, candidates, again=asked is not None)
         if item is None and asked is None:
             return None
         found = _detail(here, item) if item is not None else None

@@ -122,13 +122,17 @@ def turn_to(state: State, mode: str) -> None:
         state.mode, state.editing = mode, False
 
 
-def take_next(state: State, here: Shown, candidates: list[str]) -> str | None:
-    """The item to be shown: the one at hand while it is this page's, else the next free one."""
+def take_next(
+    state: State, here: Shown, candidates: list[str], *, again: bool = False
+) -> str | None:
+    """The item to be shown: the one at hand while it is this page's, else the next free one, with
+    `again` also one that this person has reviewed."""
     if state.item is not None:
         if leases.renew(here.home, here.project, state.item, by=state.person, holder=state.holder):
             return state.item
         state.told = ("lost", "Somebody else took this item after yours had run out: the next one.")
         forward(state, (state.item,))
     left = [one for one in candidates if one not in state.passed]
-    state.item = leases.take(here.home, here.project, left, by=state.person, holder=state.holder)
+    state.item = leases.take(here.home, here.project, left, by=state.person, holder=state.holder,
+                             again=again)  # fmt: skip
     return state.item

@@ -32,6 +32,14 @@ def test_what_was_saved_is_not_offered_to_anybody_again(home: Home) -> None:
     assert take(home, "c") == "item-0"
 
 
+def test_who_saved_a_word_may_go_back_to_it_and_nobody_else(home: Home) -> None:
+    leases.saved(home, "p", "a", by="ann", holder="one")
+    assert leases.take(home, "p", ["a"], by="ben", holder="two", again=True) is None
+    assert leases.take(home, "p", ["a"], by="ann", holder="new page", again=True) == "a"
+    assert leases.renew(home, "p", "a", by="ann", holder="new page")
+    assert leases.take(home, "p", ["a"], by="ben", holder="two") is None
+
+
 def test_a_lease_that_ran_out_is_lost_only_when_somebody_took_it(home: Home) -> None:
     assert take(home, "a", minutes=0) == "item-0"
     assert leases.renew(home, "shop", "item-0", by="a", holder="a", minutes=0)
