@@ -86,13 +86,13 @@ def _heard(
         heard.kind, heard.name = "other", "count tokens"
         return heard
     heard.call = _call(row, request, response, rest)
-    status = response.get("status")
+    status = str(response.get("status"))
     if status in _UNFINISHED and heard.call.choices:
         heard.error = f"the response breaks off: its status is still {status}"
     elif status not in _UNFINISHED:
         heard.error = _error(response, heard.call)
     if response.get("background") is True and answer:
-        heard.span, heard.version = answer, _UNFINISHED.get(str(status), 2)
+        heard.span, heard.version = answer, _UNFINISHED.get(status, 2)
         asked = _QUESTION if request else ("kind", "name", "start")
         heard.known = asked if status in _UNFINISHED else (*asked, *_ANSWER)
     elif status in _UNFINISHED and not heard.call.choices:

@@ -69,8 +69,10 @@ def _answer(row: dict[str, Any], context: Context) -> Parsed:
     request = {"model": row.get("model"), **asked}
     if user is not None:
         request["user"] = user
-    if messages is not None:
+    if isinstance(messages, list):
         request["messages"] = [_asked_message(one) for one in messages]
+    elif messages is not None:
+        request["messages"] = messages
     response = {key: row[key] for key in row.keys() - _ASKED}
     return openai_chat.read({"request": request, "response": response}, context)
 

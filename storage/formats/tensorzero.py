@@ -25,6 +25,8 @@ _ROW = frozenset(
     )
 )  # fmt: skip
 _ABOUT = frozenset(("id", "target_id", "inference_id", "metric_name", "value", "target_type"))
+_LONGEST = 1 << 40
+"""Milliseconds that a call may take."""
 _TAG = frozenset(("inference_id", "key", "value", "function_name"))
 
 
@@ -75,14 +77,16 @@ def _inference(row: dict[str, Any], context: Context) -> Parsed:
         attributes["episode_id"] = episode
     start = moment_of(id)
     took = row.get("processing_time_ms")
-    timed = start is not None and isinstance(took, int | float) and not isinstance(took, bool)
+    end = None
+    if start is not None and isinstance(took, int | float) and 0 <= took < _LONGEST:
+        end = start + round(took * 1_000_000)
     model = row.get("variant_name")
     span = Span(
         id=id,
         kind="model",
         name=name,
         start=start,
-        end=start + round(took * 1_000_000) if timed and start and took else None,
+        end=end,
         error=None if choices else "the row holds no output",
         call=ModelCall(
             input=messages,
