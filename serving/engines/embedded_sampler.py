@@ -18,12 +18,13 @@ from typing import TypeVar
 
 import torch
 
-from flywheel.errors import Busy, CorruptFile, EngineError, UsageError
+from flywheel.errors import Busy, CorruptFile, EngineError, MissingPart, UsageError
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_cache import Prefixes
 from serving.engines.embedded_cohort import Bounds, Cohort, Turns, run_gang
 from serving.engines.embedded_model import BASE, Model
 from serving.engines.embedded_score import Prompt, score
+from trainer.models import digest_of
 
 T = TypeVar("T")
 GANG_QUEUE = 2048
@@ -50,6 +51,7 @@ class Sampler:
     def __init__(self, model: Model, bounds: Bounds, threads: int) -> None:
         self.model, self.bounds, self.threads = model, bounds, threads
         self.adapters: dict[str, Path] = {}
+        self._digests: dict[str, str] = {}
         self._leaving: set[str] = set()
         budget = bounds.memory // 8 // model.shape.bytes_per_token
         self._prefixes = Prefixes(budget)
@@ -247,7 +249,7 @@ class Sampler:
         known = self.adapters.get(name)
         if name in self._leaving:
             raise UsageError(f"{name} is being unloaded: load it under a new name")
-        if known == folder:
+        if known is not None and _same(self._digests[name], folder):
             return
         if known is not None or name == BASE:
             raise UsageError(
@@ -258,6 +260,7 @@ class Sampler:
             raise UsageError(f"adapter name {name!r}: printable, no dots, at most 200 characters")
         try:
             self.model.load(name, folder)
+            self._digests[name] = digest_of(folder)
         except CorruptFile:
             _log.warning("%s was not loaded from %s", name, folder)
             raise
@@ -275,6 +278,13 @@ class Sampler:
         self._prefixes.forget(name)
         del self.adapters[name]
         self.model.unload(name)
+
+
+def _same(digest: str, folder: Path) -> bool:
+    try:
+        return digest_of(folder) == digest
+    except (MissingPart, OSError):
+        return False
 
 
 def _fail(rows: Sequence[Row], reason: str) -> None:

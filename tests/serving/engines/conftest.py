@@ -1,5 +1,9 @@
-"""One engine on the tiny model for all tests of this folder, and adapters that move its weights."""
+"""One engine of each kind on the tiny model for all tests of this folder, and adapters that move
+its weights."""
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +11,12 @@ import httpx
 import pytest
 
 from flywheel.home import Home
+from flywheel.project import ServingSection
+from flywheel.settings import Settings
 from serving.engines.client import EngineClient
 from serving.engines.process import EngineProcess
+from serving.engines.supervised import Supervised
+from serving.engines.vllm import VllmProcess
 from trainer.models import add_adapter, load_base, save_adapter
 
 TINY = Path(__file__).resolve().parents[2] / "sorting" / "base"
@@ -53,3 +61,55 @@ def client(engine: EngineProcess) -> Iterator[EngineClient]:
 def http(engine: EngineProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=engine.url, timeout=60, trust_env=False) as client:
         yield client
+
+
+def vllm_environment() -> Path:
+    """Where vLLM is installed. Without it these tests are skipped, but not where the suite brought
+    it."""
+    environment = Settings().vllm
+    if not (environment / ".installed").exists():
+        if os.environ.get("FLYWHEEL_TEST_VLLM"):
+            pytest.fail(f"no vLLM at {environment}: `make install-vllm`")
+        pytest.skip(f"no vLLM at {environment}: `make install-vllm` brings it")
+    return environment
+
+
+def tied_copy(folder: Path) -> Path:
+    """The tiny model with its output head tied to its embeddings."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(TINY, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vllm(
+    tmp_path_factory: pytest.TempPathFactory, adapters: dict[str, Path]
+) -> Iterator[VllmProcess]:
+    """The real vLLM, of which all tests share one. Its base is tied, so that a stale head can be
+    brought about, and its routes for development are open for the same reason."""
+    served = {name: adapters[name] for name in ("tiny-v1", "tiny-v2")}
+    with VllmProcess(
+        Home(tmp_path_factory.mktemp("vllm")),
+        tied_copy(tmp_path_factory.mktemp("tied") / "base"),
+        ServingSection(engine="vllm", context=512, max_concurrent=16),
+        environment=vllm_environment(),
+        threads=1,
+        adapters=lambda: served,
+        variables={"VLLM_SERVER_DEV_MODE": "1"},
+    ) as process:
+        yield process
+
+
+@pytest.fixture(params=["embedded", "vllm"])
+def either(request: pytest.FixtureRequest) -> Supervised:
+    """Each engine in turn."""
+    found: Supervised = request.getfixturevalue(
+        {"embedded": "engine", "vllm": "vllm"}[request.param]
+    )
+    return found
