@@ -140,9 +140,13 @@ def _proven() -> str:
 
 
 def _project(home: Home) -> str:
-    from app.views.frame_data import projects
+    from app.views.kept import projects
 
-    names = projects(home)
+    try:
+        names = projects(home)
+    except FlywheelError as error:  # a damaged store, or one of another version
+        st.error(frame.plain(str(error)))
+        st.stop()
     if not names:
         return ""
     asked = st.query_params.get("project")

@@ -5,16 +5,25 @@ from storage import inbox, journal
 from storage.database import reading
 
 
-def waiting(home: Home) -> dict[str, int]:
-    """What no commit has taken in yet: segments, and bytes of the gateway's journals."""
+def waiting(home: Home, *, taken: dict[str, int] | None = None) -> dict[str, int]:
+    """What no commit has taken in yet: segments, and bytes of the gateway's journals.
+
+    Args:
+        taken: what `taken_in` said; None = it is asked now.
+    """
     sizes = {journal.name_of(path): path.stat().st_size for path in journal.files(home)}
+    taken = taken_in(home) if taken is None else taken
+    left = sum(max(0, size - taken.get(name, 0)) for name, size in sizes.items())
+    return {"segments": len(inbox.Inbox(home).pending()), "journal_bytes": left}
+
+
+def taken_in(home: Home) -> dict[str, int]:
+    """How many bytes of each journal the ledger has; changes with its sequence alone."""
     with reading(home) as database:
         rows = [] if database is None else database.execute(
             "SELECT name, max(consumed) FROM segments WHERE name LIKE 'journal:%' GROUP BY name"
         ).fetchall()  # fmt: skip
-    taken = {name: int(consumed or 0) for name, consumed in rows}
-    left = sum(max(0, size - taken.get(name, 0)) for name, size in sizes.items())
-    return {"segments": len(inbox.Inbox(home).pending()), "journal_bytes": left}
+    return {name: int(consumed or 0) for name, consumed in rows}
 
 
 def known_projects(home: Home) -> list[str]:

@@ -59,6 +59,24 @@ def glance(home: Home, project: str, since: int | None) -> Glance | None:
     return by_sequence(home, "glance", lambda: asked(home, project, since=since), project, since)
 
 
+def waiting(home: Home) -> dict[str, int]:
+    """What no commit has taken in yet, as it is now."""
+    from storage.overview import taken_in
+    from storage.overview import waiting as asked
+
+    return asked(home, taken=by_sequence(home, "taken", lambda: taken_in(home)))
+
+
+def projects(home: Home) -> list[str]:
+    """Every project that a command named, that serves, or that has traces."""
+    from app.views.frame_data import projects as asked
+    from flywheel.known import known
+    from serving.routing import read
+
+    named = tuple(sorted({*known(home), *read(home).projects}))
+    return by_sequence(home, "projects", lambda: asked(home), named)
+
+
 def server(home: Home) -> Server | None:
     """As it was within the last seconds."""
     found: Server | None = _server_keeper()(str(home.root))

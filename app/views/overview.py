@@ -46,6 +46,7 @@ def view() -> None:
         needs(
             here.home, here.project, here.folder, known=known, turns=made, now=now, up=up,
             turn=progress(here.home, here.project), glance=found, acted=actions(here.home),
+            waits=kept.waiting(here.home),
         )
     )  # fmt: skip
     _traffic(found, known)

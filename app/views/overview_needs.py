@@ -16,7 +16,6 @@ from app.views.ledger_data import Ledger, Turn, outcome_of
 from app.views.overview_data import Server, Serving, out_of_line, waiting_candidates
 from app.views.progress_data import Progress
 from app.views.words import many
-from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Decision
 from flywheel.records import Record
@@ -63,7 +62,12 @@ def needs(
     turn: Progress | None,
     glance: Glance | None,
     acted: list[Action],
+    waits: dict[str, int],
 ) -> list[Need]:
+    """
+    Args:
+        waits: what no commit has taken in yet, as `storage.overview.waiting` says it.
+    """
     named = shlex.quote(str(folder)) if folder else "FOLDER"
     found = [
         *_of_server(project, named, now, up),
@@ -73,7 +77,7 @@ def needs(
         *_of_traces(glance),
         *_of_mlflow(home, project),
         *_of_quarantine(home),
-        *_of_inbox(home),
+        *_of_inbox(waits),
         *_of_actions(acted, project),
     ]
     return sorted(found, key=lambda one: ORDER.index(one.kind))
@@ -177,13 +181,7 @@ def _of_quarantine(home: Home) -> list[Need]:
     return [Need("look", what, f"They lie in {home.quarantine}; import them again once mended.")]
 
 
-def _of_inbox(home: Home) -> list[Need]:
-    from storage.overview import waiting
-
-    try:
-        waits = waiting(home)
-    except FlywheelError as error:
-        return [Need("look", str(error), "Look again in a moment.")]
+def _of_inbox(waits: dict[str, int]) -> list[Need]:
     if not any(waits.values()):
         return []
     journal = f"{waits['journal_bytes'] / 1024:,.0f} KiB of journal"

@@ -1,6 +1,7 @@
 """The overview: what serves, what needs a person, a turn followed, hostile text kept plain."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,18 @@ from app.views.overview_needs import quarantined
 from app.views.progress_data import locked, progress
 from flywheel.home import Home
 from tests.app.conftest import SORTING
-from tests.app.seeing import DAY, HOSTILE, NOW, PROJECT, decided, deployed, page, two_turns, words
+from tests.app.seeing import (
+    DAY,
+    HOSTILE,
+    NOW,
+    PROJECT,
+    decided,
+    deployed,
+    page,
+    recorded,
+    two_turns,
+    words,
+)
 
 
 @pytest.fixture
@@ -165,3 +177,29 @@ def test_intervals_do_not_collapse_where_all_are_alike() -> None:
     assert of(0.5, 100, 0.5) == pytest.approx((0.4038, 0.5962), abs=1e-3)
     assert of(3.0, 100, 2.0) == pytest.approx((2.608, 3.392))
     assert interval(1.0, 1, None) == interval(None, 0, None) == (None, None)
+
+
+def test_a_commit_under_way_does_not_hold_the_page_up(home: Home) -> None:
+    from storage.locks import held
+
+    two_turns(home)
+    shown = page(home, "overview")
+    shown.segmented_control[0].set_value("All").run()
+    before = words(shown)
+    with held(home.locks / "commit.lock", wait_s=1, busy="held"):
+        os.utime(home.database)  # as a commit that writes
+        shown.run(timeout=30)
+        assert words(shown) == before, "what was known before is shown"
+
+
+def test_what_waits_in_the_inbox_is_told_without_opening_the_store(home: Home) -> None:
+    from app.views import kept
+    from storage.inbox import Inbox
+    from storage.locks import held
+
+    two_turns(home)
+    page(home, "overview")
+    Inbox(home).append(recorded(99, None, 1.0))
+    with held(home.locks / "commit.lock", wait_s=1, busy="held"):
+        assert kept.waiting(home) == {"segments": 1, "journal_bytes": 0}
+    assert "1 segment and 0 KiB of journal wait" in words(page(home, "overview"))
