@@ -35,7 +35,8 @@ def command(projects: tuple[Path, ...], as_json: bool, deep: bool) -> None:
     settings, unfit = load_sound()
     home = settings.at()
     quiet_dependencies(home)
-    folders = dict.fromkeys([*(one.resolve() for one in projects), *known(home).values()])
+    named = (one.parent if one.is_file() else one for one in projects)
+    folders = dict.fromkeys([*(one.resolve() for one in named), *known(home).values()])
     told = examine(Case(home, settings, tuple(folders), deep), CHECKS)
     said = [wrong(words, "unset it, or give it a value that fits") for words in unfit]
     told[:0] = [Told("settings", said)] if said else []
@@ -72,5 +73,4 @@ def show(told: "list[Told]") -> None:
 
 def _plain(text: str) -> str:
     """On one line, without what a terminal would act on."""
-    text = text.encode("utf-8", "backslashreplace").decode()
     return " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in text).split())

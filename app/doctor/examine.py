@@ -113,9 +113,10 @@ class _Look:
 
 def failed(name: str, error: BaseException) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError):
         return wrong(
-            f"the check of {name} may not look: {error}", "run it as the one who owns the home"
+            f"the check of {name} could not look: {error}",
+            "see the lines of home and disk; run it as the one who owns the home",
         )
     return wrong(
         f"the check of {name} itself failed: {type(error).__name__}: {error} "

@@ -49,15 +49,20 @@ class Check:
 
 
 def ok(says: str) -> Finding:
-    return Finding("ok", says)
+    return Finding("ok", _plain(says))
 
 
 def warning(says: str, remedy: str) -> Finding:
-    return Finding("warning", says, remedy)
+    return Finding("warning", _plain(says), _plain(remedy))
 
 
 def wrong(says: str, remedy: str) -> Finding:
-    return Finding("wrong", says, remedy)
+    return Finding("wrong", _plain(says), _plain(remedy))
+
+
+def _plain(text: str) -> str:
+    """A name that is no UTF-8 is told all the same."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def ago(seconds: float) -> str:

@@ -27,7 +27,7 @@ def store(case: Case) -> Iterator[Finding]:
         yield ok("no store yet: the first flywheel ingest makes it")
         return
     try:
-        with reading(home, wait_s=5.0) as database:
+        with reading(home, wait_s=3.0) as database:
             reached = version(database) if database else newest()
         names = known_projects(home)
         held = {name: counts(home, name) for name in names}

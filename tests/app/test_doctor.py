@@ -93,6 +93,7 @@ def test_a_check_that_raises_or_hangs_is_told_and_the_others_go_on(home: Home) -
     assert worst([Told("c", [ok("c")])]) == "ok"
 
 
+@slow
 def test_code_that_hangs_or_ends_its_process_harms_only_its_own_check(
     home: Home, project: Path
 ) -> None:
@@ -286,6 +287,7 @@ def test_a_list_of_people_that_cannot_be_read_is_told(home: Home) -> None:
 # --- projects ----------------------------------------------------------------------------------
 
 
+@slow
 def test_a_project_is_whole_or_told_where_it_is_not(home: Home, project: Path) -> None:
     for name in ("projects", "environments", "models"):
         assert [each.level for each in said(home, name, project)] == ["ok"], name
@@ -314,6 +316,7 @@ def test_vllm_that_is_asked_for_and_not_there_is_told(
     assert "max_rank = 8" in (one(told.findings, "rank 8").remedy or "")
 
 
+@slow
 def test_an_environment_that_does_not_run_or_whose_reward_breaks_is_told(
     home: Home, project: Path
 ) -> None:
@@ -329,6 +332,7 @@ def test_an_environment_that_does_not_run_or_whose_reward_breaks_is_told(
     assert "ZeroDivisionError" in found.says and "mend correct" in (found.remedy or "")
 
 
+@slow
 def test_a_model_that_is_missing_cut_or_without_a_part_is_told(home: Home, project: Path) -> None:
     base = project / "base"
     weights = base / "model.safetensors"
@@ -350,6 +354,7 @@ def test_a_model_that_is_missing_cut_or_without_a_part_is_told(home: Home, proje
 # --- the store ---------------------------------------------------------------------------------
 
 
+@slow
 def test_a_store_opens_is_damaged_or_is_in_use(home: Home, traffic: ModuleType) -> None:
     from storage.committer import commit
     from storage.database import writing
@@ -472,6 +477,7 @@ def test_the_command_works_where_nothing_is_and_makes_nothing(
     assert not (tmp_path / "home").exists()
 
 
+@slow
 def test_the_command_says_what_is_wrong_with_its_remedy_and_ends_with_one(
     flywheel: Flywheel, tmp_path: Path
 ) -> None:
@@ -483,6 +489,19 @@ def test_the_command_says_what_is_wrong_with_its_remedy_and_ends_with_one(
     for words in ("FLYWHEEL_THREADS", "no flywheel.toml", "not a routing file", "-> mv ", "wrong"):
         assert words in looked.out, words
     assert "Traceback" not in looked.out + looked.err
+
+
+@slow
+def test_names_that_are_no_utf_8_and_a_home_that_is_a_file_are_told(
+    flywheel: Flywheel, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    looked = flywheel("doctor", os.fsdecode(b"od\xffd"), "--json", home=file)
+    assert looked.code == 1
+    says = [each["says"] for each in looked.object()["findings"]]
+    assert any("od\\udcffd" in each for each in says)
+    assert not any("itself failed" in each for each in says), says
 
 
 # --- a whole home ------------------------------------------------------------------------------
