@@ -48,8 +48,7 @@ def definition(home: Home, projects: Sequence[Project]) -> dict[str, Any]:
     made: dict[str, Any] = filled({**template, "deployments": []}, values(home, None))
     for project in projects:
         for one in filled(template["deployments"], values(home, project)):
-            if (CODE / one["entrypoint"].partition(":")[0]).exists():
-                made["deployments"].append(scheduled(one, project))
+            made["deployments"].append(scheduled(one, project))
     return made
 
 

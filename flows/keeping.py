@@ -112,7 +112,11 @@ def server_settings(home: Home, url: str) -> dict[str, str]:
 
 def _worker(home: Home, url: str, queue: str) -> children.Kept:
     log = home.logs / "worker.log"
-    environment = {"PREFECT_API_URL": url, "FLYWHEEL_HOME": str(home.root)}
+    environment = {
+        "PREFECT_API_URL": url,
+        "FLYWHEEL_HOME": str(home.root),
+        "PREFECT_LOGGING_LEVEL": "INFO",  # for the runs' pages; our own console stays quiet
+    }
     return children.Kept(
         lambda: children.start("flows.worker", [queue], log=log, environment=environment)
     )
@@ -170,7 +174,7 @@ def free_port(host: str, port: int) -> int:
             prefect = f" A Prefect server answers there: PREFECT_API_URL={at} uses it."
             raise Busy(
                 f"cannot listen on {host}:{port}: {error}. If another program has it, choose "
-                f"another port with --port.{prefect if answers(at) else ''}"
+                f"another port with --port.{prefect if answers(at, 0.5) else ''}"
             ) from error
         return int(tried.getsockname()[1])
 

@@ -75,7 +75,7 @@ class Reaper:
         """Why the run does not live; None = it does, or nobody knows yet."""
         silence = self._silence(str(run.id), beat)
         if beat is None:
-            return "its process was never heard of" if silence > self.silent_s else None
+            return "its process was never heard of" if silence > 2 * self.silent_s else None
         if beat.host == socket.gethostname() and not alive(f"{beat.pid}@{beat.started}"):
             return "its process is gone"
         if silence > self.silent_s:

@@ -9,13 +9,16 @@ import logging
 import os
 import runpy
 import sys
+import time
 from typing import Any
 from uuid import UUID
 
+from flywheel import progress
 from flywheel.settings import load, quiet_dependencies
 from tasks.beats import Beating
 
 _log = logging.getLogger("flywheel.run")
+_TELL_S = 10.0
 
 
 def main() -> None:
@@ -33,6 +36,8 @@ def main() -> None:
         overdue=lambda limit_s: time_out(run_id, limit_s),
     )
     beating.start()
+    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", _log.name)
+    progress.listen(Told())
     sys.argv = ["prefect.engine"]
     try:
         runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
@@ -41,6 +46,20 @@ def main() -> None:
             beating.stop()
         raise
     beating.stop()
+
+
+class Told:
+    """Progress on the run's page: a line a step, and one every few seconds while it goes on."""
+
+    def __init__(self) -> None:
+        self.step, self.told = "", 0.0
+
+    def __call__(self, step: str, done: int, total: int | None, note: str) -> None:
+        now = time.monotonic()
+        if step != self.step or done == total or now - self.told > _TELL_S:
+            self.step, self.told = step, now
+            of = f" {done}/{total}" if total is not None else f" {done or ''}"
+            _log.info("%s%s %s", step, of, note)
 
 
 def time_out(run_id: str, limit_s: float) -> None:

@@ -127,10 +127,10 @@ def wait_for(url: str, there: Callable[[], bool], log: Path) -> None:
         time.sleep(0.2)
 
 
-def answers(url: str) -> bool:
+def answers(url: str, wait_s: float = 5.0) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with contextlib.suppress(OSError, urllib.error.URLError):
-        return bool(opener.open(f"{url}/health", timeout=5).status == 200)
+        return bool(opener.open(f"{url}/health", timeout=wait_s).status == 200)
     return False
 
 

@@ -20,6 +20,7 @@ from flywheel import durable
 from flywheel.errors import FlywheelError, Refused
 from flywheel.home import Home
 from flywheel.ids import digest
+from flywheel.progress import report
 from flywheel.project import load_project
 from flywheel.records import Record
 from tasks.events import last_turn
@@ -91,7 +92,7 @@ def _drop(folder: Path, claims: list[Claim]) -> None:
         (folder / f"{digest(one.slot)}.json").unlink(missing_ok=True)
 
 
-def in_its_slot(*, wait_s: float = 0.0) -> Callable[[F], F]:
+def in_its_slot(*, wait_s: float = 0.0, same_work: bool = False) -> Callable[[F], F]:
     """A flow's function that works only where its run has its slot; else, and where a turn of the
     project is under way, the run ends Completed under the name Skipped, with the reason. A gate's
     no ends it Completed under the name Refused.
@@ -99,8 +100,9 @@ def in_its_slot(*, wait_s: float = 0.0) -> Callable[[F], F]:
     What a person started by a command has no slot: there a turn under way is an error.
 
     Args:
-        wait_s: how long a turn under way is waited for. If a whole turn ended meanwhile, the run
-            has nothing left to do and is skipped too.
+        wait_s: how long a turn under way is waited for.
+        same_work: whether a turn that ended meanwhile has done what this run was to do; it is then
+            skipped too.
     """
 
     def wrap(function: F) -> F:
@@ -109,8 +111,10 @@ def in_its_slot(*, wait_s: float = 0.0) -> Callable[[F], F]:
             run = deployed_run()
             if run is None:
                 return function(*given, **named)
-            folder = named.get("project", given[0] if given else None)
-            why = claim_of(run) or wait_for_turn(folder, wait_s)
+            folder = given[0] if given else named.get("project", named.get("project_folder"))
+            why = claim_of(run) or (
+                wait_for_turn(folder, wait_s, same_work) if folder and wait_s else None
+            )
             if why is None:
                 try:
                     return function(*given, **named)
@@ -131,11 +135,8 @@ def ended(name: str, why: str) -> Any:
     return Completed(name=name, message=why, data={name.lower(): why})
 
 
-def wait_for_turn(folder: str | None, wait_s: float) -> str | None:
-    """Waits while a turn of the project is under way. None = it is over, or there was none; else
-    why the run has nothing to do."""
-    if folder is None or wait_s <= 0:
-        return None
+def wait_for_turn(folder: str, wait_s: float, same_work: bool) -> str | None:
+    """Waits while a turn of the project is under way. None = the run has its work to do still."""
     project, until = load_project(Path(folder)), time.monotonic() + wait_s
     before = last_turn(home(), project.name)
     while time.monotonic() < until:
@@ -143,9 +144,10 @@ def wait_for_turn(folder: str | None, wait_s: float) -> str | None:
             with only_turn(project):
                 break
         except UnderWay:
+            report(f"waiting for the turn of {project.name} under way", 0)
             time.sleep(min(5.0, wait_s / 10))
     after = last_turn(home(), project.name)
-    if after != before and after is not None:
+    if same_work and after is not None and after != before:
         return f"turn {after.run_id} of {project.name} ended while this one waited for it"
     return None
 
