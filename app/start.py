@@ -50,6 +50,20 @@ def have(home: Home) -> None:
         ) from error
 
 
+def own_mlflow(home: Home) -> None:
+    """A home keeps its own MLflow, beside the routing file that its aliases follow.
+
+    Raises:
+        UsageError: MLFLOW_TRACKING_URI names another; what is there would not be written to.
+    """
+    given, place = os.environ.get("MLFLOW_TRACKING_URI", ""), str(home.mlflow.resolve())
+    if given and place not in given:
+        raise UsageError(
+            f"MLFLOW_TRACKING_URI is {given}, and this home keeps its runs and versions in {place}:"
+            " a server for several homes is not supported. Unset it; `flywheel mlflow` shows them"
+        )
+
+
 def turnable(folder: Path, settings: Settings) -> str:
     """The project's folder for a flow, which may now run: what would stop it at once is told first.
 
@@ -64,6 +78,7 @@ def turnable(folder: Path, settings: Settings) -> str:
     from serving.server import base_model_of
     from storage.curate import rule_specs
 
+    own_mlflow(settings.at())
     project = load_project(folder)
     load_environment(project.environment.path, project.folder, project.environment.config)
     rule_specs(project.curate)

@@ -14,7 +14,6 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
-from serving import routing
 from serving.intents import Intent, begin, conclude, forget
 from serving.protocol import load, must_suit, replace_route, route_for
 from serving.reconcile import AdapterHost, alone, finish, settle, unload

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from flywheel.durable import is_full
 from flywheel.errors import CorruptFile, FlywheelError, Full, MissingPart
+from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving import registry_asked as asked
@@ -183,6 +184,7 @@ class Registry:
                 client.set_registered_model_alias(project, alias, version)
             elif version is None and alias in before:
                 client.delete_registered_model_alias(project, alias)
+        failpoint("registry.alias_moved")
         asked.keep(self.home, project, asked.with_ours(now, wanted, done=True))
 
     def noticed(
@@ -191,7 +193,9 @@ class Registry:
         """What was noted of the project, with whatever a person moved since."""
         now = asked.kept(self.home, project)
         if now is None:
-            made = {one.version for one in versions_of(client, project) if DEPLOYMENT in one.tags}
+            made = {
+                str(one.version) for one in versions_of(client, project) if DEPLOYMENT in one.tags
+            }
             ours: dict[str, tuple[str, ...]] = {
                 alias: (one,) for alias, one in aliases.items() if one in made
             }
@@ -260,15 +264,26 @@ class Registry:
 
     def client(self) -> "MlflowClient":
         if self._opened is None:
-            os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-            os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-            for noisy in ("alembic", "mlflow.store.db.utils"):
-                logging.getLogger(noisy).setLevel(logging.WARNING)
-            from mlflow import MlflowClient
-
-            uri = tracking_uri(self.home)
-            self._opened = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            self._opened = open_mlflow(self.home)
         return self._opened
+
+
+def open_mlflow(home: Home) -> "MlflowClient":
+    """MLflow of this home, quiet."""
+    defaults = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    # Where the artifacts of MLflow's default experiment go: else to the folder that we run in.
+    os.environ["_MLFLOW_SERVER_ARTIFACT_ROOT"] = (home.mlflow.resolve() / "artifacts").as_uri()
+    for noisy in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    from mlflow import MlflowClient
+
+    uri = tracking_uri(home)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def versions_of(client: "MlflowClient", project: str) -> "list[ModelVersion]":

@@ -21,7 +21,7 @@ from flywheel.home import Home
 from flywheel.progress import report
 from flywheel.settings import quiet_dependencies
 from serving.listening import listen
-from serving.registry import telling, tracking_uri
+from serving.registry import open_mlflow, telling, tracking_uri
 
 HOST = "127.0.0.1"
 _START_S = 180.0
@@ -116,11 +116,10 @@ def main() -> None:
     os.chdir(home.mlflow)  # whatever MLflow makes beside, it makes there
     with listen(HOST, port) as listening:
         import uvicorn
-        from mlflow import MlflowClient
         from mlflow.server.fastapi_app import app
 
         with telling(home):
-            MlflowClient(tracking_uri(home)).search_experiments(max_results=1)
+            open_mlflow(home).search_experiments(max_results=1)
         config = uvicorn.Config(app, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 

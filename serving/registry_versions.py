@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flywheel import durable
 from flywheel.errors import MissingPart, Refused, UsageError
+from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.records import Record
 from serving import registry_asked as asked
@@ -117,7 +118,9 @@ def answer(registry: Registry, project: str, number: str, outcome: str, reason: 
                 client.set_model_version_tag(project, number, key, value)
             if WISH in there[number].tags:
                 client.delete_model_version_tag(project, number, WISH)
+    failpoint("registry.answer_told")
     put_back(registry, project, number)
+    failpoint("registry.put_back")
     now = asked.kept(home, project)
     if now is not None and number in now.asked:
         asked.keep(home, project, asked.without(now, number))
@@ -213,9 +216,8 @@ def _downloaded(registry: Registry, version: Version, into: Path) -> Path:
     from mlflow.exceptions import MlflowException
 
     uri = tracking_uri(registry.home)
-    # Models are looked up by the process-wide addresses, not by a client's.
+    # Models are looked up by the process-wide address, not by a client's.
     mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
     try:
         return Path(
             mlflow.artifacts.download_artifacts(

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.progress import report
-from serving.registry import telling, tracking_uri
+from serving.registry import open_mlflow, telling
 from tasks.gates import Verdict
 from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plot
 from tasks.turns import Turn, home, project_of, run_folder
@@ -28,9 +28,7 @@ R = TypeVar("R")
 
 
 def client_at(place: Home) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=tracking_uri(place))
+    return open_mlflow(place)
 
 
 def experiment_of(client: Any, turn: Turn) -> str:

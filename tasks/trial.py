@@ -91,6 +91,7 @@ def evaluation_of(trial: Trial, turn: Turn, ids: list[str], challenger: dict[str
     said = taken_evaluation(turn, ids, challenger)
     if said is None:
         mlflow_run_id = begin_trial(turn, challenger)
+        note(turn, "trial", {"mlflow_run_id": mlflow_run_id})
         answer_both(turn, ids, challenger)
         said = compare_version(turn, ids, challenger, mlflow_run_id)
     if "taken_from" not in said or (trial.promote and not said["passed"]):
@@ -112,7 +113,7 @@ def compare_version(
 ) -> Verdict:
     said, pairs = judged(turn, problem_ids, challenger)
     log_evaluation(turn, mlflow_run_id, said, pairs)
-    return {**said, "mlflow_run_id": mlflow_run_id}
+    return said
 
 
 def taken_evaluation(turn: Turn, ids: list[str], challenger: dict[str, Any]) -> Verdict | None:

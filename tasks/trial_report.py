@@ -47,8 +47,8 @@ def conclude_trial(
     )
     if turn is not None:
         durable.write(run_folder(turn) / "trial.md", page.encode())
-        if run := (noted(turn, "evaluation") or {}).get("mlflow_run_id"):
-            log_decision(run, found["decision"], page, "trial.md")
+        if own := noted(turn, "trial"):
+            log_decision(own["mlflow_run_id"], found["decision"], page, "trial.md")
     answer(Registry(home()), found["project"], found["version"], found["decision"], found["reason"])
     if challenger is not None:
         let_go(challenger)
