@@ -35,6 +35,7 @@ COMMANDS = {
     "lineage": "The chain from a deployment to the traces that made it, and back.",
     "deploy": "Put a project's flows on Prefect's schedule.",
     "prefect": "Prefect's server, pages and worker of this home, until stopped.",
+    "mlflow": "MLflow's pages of this home, until stopped.",
     "dashboard": "The pages where people look, review and act.",
     "doctor": "Check every part, and say how to mend what is wrong.",
 }
