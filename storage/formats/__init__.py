@@ -60,7 +60,7 @@ FORMATS: dict[str, Format] = {
     "verifiers": Format(verifiers.recognise, verifiers.read),
     "preference": Format(preference.recognise, preference.read),
     "sharegpt": Format(sharegpt.recognise, sharegpt.read),
-    "chat_rows": Format(chat_rows.recognise, chat_rows.read),
+    "chat_rows": Format(chat_rows.recognise, chat_rows.read, whole=True),
     "alpaca": Format(alpaca.recognise, alpaca.read),
     "spoken": Format(spoken.recognise, spoken.read),
 }

@@ -165,8 +165,7 @@ class _Step:
 
     def opening(self) -> bool:
         """Whether nothing but system messages came before: later ones the model does not see."""
-        past = self.episode.past
-        return all(one.role == "system" for one in past.messages[: past.size])
+        return all(one.role == "system" for one in self.episode.past.messages())
 
     def said(self) -> list[Part]:
         return read_parts(self.step.get("message"), self.rest, "steps.message")

@@ -1,4 +1,5 @@
-"""Chat fine-tuning rows: {messages, tools?}, as OpenAI's fine-tuning files and most data sets.
+"""Chat fine-tuning rows: {messages, tools?}, as OpenAI's fine-tuning files and most data sets; a
+bare list of messages is one too.
 
 Content may be text or parts; a `label` (KTO) becomes feedback on the row, `images` take the
 places of their <image> marks. Anything else of a row (loss weights, ids) stays as attributes.
@@ -23,13 +24,17 @@ _MARK = "<image>"
 
 
 def recognise(sample: object) -> bool:
+    if isinstance(sample, list):
+        return _are_messages(sample)
     if not isinstance(sample, dict) or not _NOT_OURS.isdisjoint(sample):
         return False
     messages = sample.get("messages")
     return isinstance(messages, list) and "observations" not in sample
 
 
-def read(row: dict[str, Any], context: Context) -> Parsed:
+def read(row: dict[str, Any] | list[Any], context: Context) -> Parsed:
+    if isinstance(row, list):
+        row = {"messages": row}
     rest = context.rest()
     messages = read_messages(row.get("messages"), rest, "messages")
     if not messages:
@@ -50,6 +55,17 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
             )
         ]
     return Parsed([trace], feedback, rest.counts)
+
+
+def _are_messages(sample: list[Any]) -> bool:
+    """A bare list of messages is a row, and a file of one too."""
+    head = sample[:8]
+    return len(sample) > 1 and all(
+        isinstance(one, dict)
+        and isinstance(one.get("role"), str)
+        and ("content" in one or "tool_calls" in one)
+        for one in head
+    )
 
 
 def row_tools(value: object, rest: Rest) -> tuple[dict[str, Any], ...] | None:

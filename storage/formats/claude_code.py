@@ -196,7 +196,7 @@ class _Session:
             id=str(raws[0].get("id") or group[0].get("uuid")), past=past,
             parents=(call,) if call else self.root(group[0]), start=start, end=end, usage=usage,
             error=message.text if failed else None, attributes=self.rest.take(),
-            version=64 * past.size + min(len(group), 63),  # told with more before it, it stands
+            version=64 * past.count + min(len(group), 63),  # told with more before it, it stands
             response_model=last["model"] if isinstance(last.get("model"), str) else None,
         )  # fmt: skip
         for made in message.tool_calls:

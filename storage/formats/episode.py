@@ -2,7 +2,8 @@
 
 A format tells its steps in order; spans leave. Ids are numbered where the source has none, so that
 their order is the steps' also without times. Each call repeats all before it, so that past
-MOST_TURNS only the last one of a history holds its input; the others say how many messages it had.
+MOST_TURNS, or MOST_REPEATED, only the last one of a history holds its input; the others say how
+many messages it had.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,27 +30,45 @@ from .parsed import Context
 from .turns import MOST_TURNS
 
 MOST_REPEATED = 32 << 20
-"""Characters that the inputs of one history's calls may have together."""
+"""Characters that the inputs of one episode's calls may have together."""
 _NOTHING_ASKED = Sampling()
 _UNSAID = Usage(reason="not reported")
 
 
 class Past:
-    """Messages so far. One that grows from another shares its list, unless two grow from one."""
+    """Messages so far. One that grows from another shares its list; where two grow from one, the
+    second begins a list of its own and only points back."""
 
-    __slots__ = ("messages", "size")
+    __slots__ = ("_base", "_own", "_size", "chars", "count")
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self.messages = list(messages)
-        self.size = len(self.messages)
+    def __init__(self, messages: Iterable[Message] = (), base: "Past | None" = None) -> None:
+        self._base, self._own = base, list(messages)
+        self._size = len(self._own)
+        self.count: int = self._size + (base.count if base else 0)
+        self.chars: int = sum(map(_size, self._own)) + (base.chars if base else 0)
 
     def plus(self, *messages: Message) -> "Past":
+        if len(self._own) != self._size:
+            return Past(messages, self)
         grown = Past()
-        shared = len(self.messages) == self.size
-        grown.messages = self.messages if shared else self.messages[: self.size]
-        grown.messages.extend(messages)
-        grown.size = len(grown.messages)
+        grown._base, grown._own = self._base, self._own
+        grown._own.extend(messages)
+        grown._size = len(grown._own)
+        grown.count = self.count + len(messages)
+        grown.chars = self.chars + sum(map(_size, messages))
         return grown
+
+    def messages(self) -> tuple[Message, ...]:
+        pieces: list[list[Message]] = []
+        past: Past | None = self
+        while past is not None:
+            pieces.append(past._own[: past._size])
+            past = past._base
+        return tuple(one for piece in reversed(pieces) for one in piece)
+
+    def history(self) -> int:
+        """The same for all that share one list."""
+        return id(self._own)
 
 
 class Episode:
@@ -148,40 +167,37 @@ class Episode:
         """Digests of every message that a call saw or said, so far."""
         found: dict[int, Message] = {}
         for at, past in self._pasts.items():
-            found.update((id(one), one) for one in past.messages[: past.size])
+            found.update((id(one), one) for one in past.messages())
             if (call := self._spans[at].call) is not None:
                 found.update((id(choice.message), choice.message) for choice in call.choices)
         return {digest(one) for one in found.values()}
 
     def spans(self) -> tuple[Span, ...]:
-        """All of them; inputs are put in where they may be repeated."""
+        """All of them; inputs are put in where they may be repeated, later calls first."""
         histories: dict[int, list[int]] = {}
         for at, past in self._pasts.items():
-            histories.setdefault(id(past.messages), []).append(at)
-        for calls in histories.values():
-            longest = max(calls, key=lambda at: (self._pasts[at].size, at))
-            whole = len(calls) <= MOST_TURNS and self._repeated(calls) <= MOST_REPEATED
+            histories.setdefault(past.history(), []).append(at)
+        left = MOST_REPEATED
+        for calls in sorted(histories.values(), key=lambda calls: -calls[-1]):
+            longest = max(calls, key=lambda at: (self._pasts[at].count, at))
+            size = sum(self._pasts[at].chars for at in calls)
+            whole = len(calls) <= MOST_TURNS and size <= left
+            if not whole:
+                size = self._pasts[longest].chars
             for at in calls:
-                self._spans[at] = self._with_input(at, whole or at == longest)
+                fits = whole or (at == longest and (size <= left or left == MOST_REPEATED))
+                self._spans[at] = self._with_input(at, fits)
+            left -= size if size <= left else 0
         self._pasts = {}
         return tuple(self._spans)
 
-    def _repeated(self, calls: list[int]) -> int:
-        """Characters that the inputs of these calls of one history have together."""
-        longest = max((self._pasts[at] for at in calls), key=lambda past: past.size)
-        sums = [0]
-        for message in longest.messages[: longest.size]:
-            sums.append(sums[-1] + _size(message))
-        return sum(sums[self._pasts[at].size] for at in calls)
-
-    def _with_input(self, at: int, whole: bool) -> Span:
+    def _with_input(self, at: int, fits: bool) -> Span:
         span, past = self._spans[at], self._pasts[at]
         assert span.call is not None
-        if whole:
-            said = tuple(past.messages[: past.size])
-            call = msgspec.structs.replace(span.call, input=said)
+        if fits:
+            call = msgspec.structs.replace(span.call, input=past.messages())
             return msgspec.structs.replace(span, call=call)
-        attributes = {**span.attributes, "input_not_repeated": past.size}
+        attributes = {**span.attributes, "input_not_repeated": past.count}
         return msgspec.structs.replace(span, attributes=attributes)
 
 

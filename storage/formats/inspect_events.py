@@ -7,6 +7,7 @@ what happened outside the model (sandbox, input, errors) stands as spans.
 
 from typing import Any
 
+from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import Choice, Message, ToolCall, ToolResult
 
@@ -33,6 +34,8 @@ _CHOICE = frozenset(("message", "stop_reason"))
 _PLACED = frozenset(("event", "uuid", "span_id", "timestamp", "working_start", "completed",
                      "working_time"))  # fmt: skip
 _UNKNOWN = ("unknown", "")
+MOST_REFERRED = 1_000_000
+"""Messages of the pool that the events of one sample may name, repeated ones too."""
 
 
 class Events:
@@ -56,6 +59,10 @@ class Events:
         """Tool call's id -> the model call that asked for it."""
         self.ended: dict[str, int | None] = {}
         self.step: list[str] = []
+        self.read: dict[int, tuple[Message, ...]] = {}
+        """Messages of the pool, as they were needed."""
+        self.referred = 0
+        self.before: tuple[list[Message], Past] | None = None
 
     def all(self, events: list[Any]) -> None:
         for event in events:
@@ -132,7 +139,7 @@ class Events:
         scored = self.scores(event)
         said = list(read_said(event.get("input") or [], self.attachments, rest, "events.input"))
         for first, end in self.ranges(event.get("input_refs")):
-            said += read_said(self.pool[first:end], self.attachments, rest, "events.input")
+            said += self.pooled(first, end)
         output = fields_of(event.get("output"))
         choices = self.choices(output)
         rest.put_others(event, _MODEL, "events.model")
@@ -147,7 +154,7 @@ class Events:
         id = episode.answer(
             choices,
             id=_id(event),
-            past=Past(said),
+            past=self.after(said),
             parents=() if scored else self.parents(event, within),
             start=nanoseconds(event.get("timestamp")),
             end=nanoseconds(event.get("completed")),
@@ -185,6 +192,29 @@ class Events:
                 )
             )
         return choices
+
+    def pooled(self, first: int, end: int) -> list[Message]:
+        """Messages of the pool, each read once."""
+        self.referred += max(0, min(end, len(self.pool)) - first)
+        if self.referred > MOST_REFERRED:
+            raise BadRecord(f"refers to over {MOST_REFERRED:,} messages", field="events")
+        said: list[Message] = []
+        for at in range(first, min(end, len(self.pool))):
+            if at not in self.read:
+                one = self.pool[at : at + 1]
+                self.read[at] = read_said(one, self.attachments, self.rest, "message_pool")
+            said += self.read[at]
+        return said
+
+    def after(self, said: list[Message]) -> Past:
+        """The past of a call, grown from that of the call before where it goes on with it."""
+        before = self.before
+        if before and len(said) >= len(before[0]) and said[: len(before[0])] == before[0]:
+            past = before[1].plus(*said[len(before[0]) :])
+        else:
+            past = Past(said)
+        self.before = (said, past)
+        return past
 
     def ranges(self, refs: object) -> list[tuple[int, int]]:
         """Places in the pool of messages, each from its first to before its end."""

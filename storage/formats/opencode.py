@@ -175,6 +175,8 @@ class _Session:
     def __init__(self, told: _Told, session: str, episode: Episode) -> None:
         self.told, self.session, self.episode, self.rest = told, session, episode, told.rest
         self.past = Past()
+        self.head: Message | None = None
+        """The system prompt that `past` begins with."""
 
     def read(self, messages: list[dict[str, Any]]) -> None:
         info = self.told.sessions.get(self.session, {})
@@ -217,7 +219,7 @@ class _Session:
         for number, step in enumerate(steps):
             self.step(message, step, number, number == len(steps) - 1)
         if message.get("summary") is True:  # what was before it is not seen any more
-            self.past = Past(self.past.messages[self.past.size - 1 : self.past.size])
+            self.past, self.head = Past(self.past.messages()[-1:]), None
 
     def step(
         self, message: dict[str, Any], parts: list[dict[str, Any]], number: int, last: bool
@@ -260,11 +262,8 @@ class _Session:
         failed = fields_of(message.get("error"))
         finish = ended.get("reason") or (message.get("finish") if last else None)
         model = message.get("modelID")
-        system = [Text(text=text) for text in self.told.system(message)]
+        self.begin_with([Text(text=text) for text in self.told.system(message)])
         past = self.past
-        if system:
-            head = Message(role="system", parts=tuple(system))
-            past = Past([head, *self.past.messages[: self.past.size]])
         done = count(fields_of(message.get("time")).get("completed"))
         own = self.rest.take()
         for key in ("agent", "mode", "providerID"):
@@ -280,6 +279,13 @@ class _Session:
         )  # fmt: skip
         self.past = self.past.plus(said)
         return asked
+
+    def begin_with(self, system: list[Text]) -> None:
+        """The system prompt in front, where it is another one than before."""
+        head = Message(role="system", parts=tuple(system)) if system else self.head
+        if head != self.head and head is not None:
+            said = self.past.messages()[1 if self.head else 0 :]
+            self.past, self.head = Past((head, *said)), head
 
     def call(self, part: dict[str, Any]) -> ToolCall:
         given = fields_of(part.get("state")).get("input")

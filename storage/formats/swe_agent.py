@@ -11,7 +11,7 @@ from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import ToolCall, ToolResult, say
 
-from .episode import Episode, imported, told
+from .episode import Episode, Past, imported, told
 from .messages import name_of, read_message, read_sampling, read_tools
 from .nested import fields_of, nested
 from .parsed import Context, Parsed, Rest
@@ -94,7 +94,7 @@ def _histories(
     for number, (name, messages) in enumerate(by_agent.items()):
         if number:
             own = episode.span("agent", name, id=f"agent-{name}", parents=(root,))
-            episode.past, episode.parents = type(episode.past)(), (own,)
+            episode.past, episode.parents = Past(), (own,)
         _history(episode, messages, [] if number else steps, rest)
 
 

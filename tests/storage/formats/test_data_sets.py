@@ -100,3 +100,8 @@ def test_the_last_turn_of_many_is_the_last(read):
     row = {"messages": [*turn * 8, PAIR[0], {"role": "assistant", "content": "end"}]}
     answer = last_answer(read("chat_rows", row).traces[0])
     assert answer is not None and answer.message.text == "end"
+
+
+def test_a_bare_list_of_messages_is_a_conversation(read):
+    (call,) = calls(read("chat_rows", PAIR))
+    assert call.input == (say("user", "hi"),) and call.choices[0].message.text == "good"

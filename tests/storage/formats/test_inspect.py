@@ -97,6 +97,22 @@ def test_one_bad_sample_leaves_the_others(read):
     assert [error.field for error in parsed.rejects] == ["samples[1].events", "samples[2]"]
 
 
+def test_calls_that_go_on_share_what_was_before(read):
+    pool = [{"role": "user", "content": f"m{at}"} for at in range(300)]
+    events = [
+        {**seeds.MODEL_EVENT, "uuid": f"m{at:03d}", "input_refs": [[0, at]], "span_id": None}
+        for at in range(1, 300)
+    ]
+    sample = {"id": 1, "message_pool": pool, "events": events}
+    found = spans(read("inspect", {**seeds.INSPECT, "samples": [sample]}))
+    calls = [span.call for span in found.values() if span.call]
+    assert len(calls) == 299 and len(found["m299"].call.input) == 299
+    assert sum(len(call.input) for call in calls) == 299
+    hostile = {**sample, "events": [{**events[0], "input_refs": [[0, 300]] * 4000}]}
+    with pytest.raises(BadRecord, match="refers to over"):
+        read("inspect", {**seeds.INSPECT, "samples": [hostile]})
+
+
 def test_what_references_may_grow_to_is_bounded():
     held = Attachments({"h": "x" * 10, "loop": "attachment://loop"})
     held.left = 25

@@ -71,6 +71,25 @@ def test_cycles_and_lost_parents_end(read):
     assert {"m1", "m2"} <= found.keys() and found["m2"].parents == ("event-zz",)
 
 
+def test_many_branches_of_a_long_session_do_not_grow_with_the_square(read):
+    session = [seeds.user("a0", None, "go")]
+    for at in range(600):
+        session.append(seeds.user(f"a{at + 1}", f"a{at}", "q" * 100))
+    for at in range(600):
+        text = [{"type": "text", "text": "x"}]
+        session.append(seeds.assistant(f"b{at}", "a600", f"m{at}", text))
+        session.append(seeds.user(f"c{at}", f"b{at}", "on"))
+        session.append(seeds.assistant(f"d{at}", f"c{at}", f"n{at}", text))
+    for event in session:
+        event["timestamp"] = "2026-01-31T10:00:00Z"
+    found = [span for span in spans(read("claude_code", session)).values() if span.call]
+    repeated = sum(len(span.call.input) for span in found)
+    assert len(found) == 1200 and all(span.call.choices for span in found)
+    assert 601 < repeated < 400_000
+    left = [span for span in found if "input_not_repeated" in span.attributes]
+    assert left and all(span.attributes["input_not_repeated"] >= 601 for span in left)
+
+
 def test_the_last_word_of_a_message_stands(read):
     parsed = read("opencode", seeds.OPENCODE)
     found = spans(parsed)
