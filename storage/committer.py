@@ -23,7 +23,7 @@ from storage import inbox, journal
 from storage.absorb import Line, absorb
 from storage.cards import refresh as refresh_cards
 from storage.copies import mark_copies
-from storage.database import writing
+from storage.database import outdated, writing
 from storage.quarantine import quarantine, quarantine_file
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def commit(home: Home, *, wait_s: float = 300.0) -> CommitReport:
     """
     counts: Counter[str] = Counter()
     batches = list(_batches([*inbox.Inbox(home).pending(), *journal.files(home)]))
+    if not batches and outdated(home, wait_s=wait_s):
+        batches = [[]]  # of nothing, so that readers find the store at this version
     for number, paths in enumerate(batches):
         counts.update(_commit(home, paths, wait_s))
         report("committing", number + 1, len(batches))

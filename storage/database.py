@@ -77,6 +77,23 @@ def reading(home: Home, *, wait_s: float = 120.0) -> Iterator["DuckDBPyConnectio
         database.close()
 
 
+def outdated(home: Home, *, wait_s: float) -> bool:
+    """Whether the file is of an earlier version than this code's: opening it to write brings it up.
+
+    Raises:
+        Busy: a commit held it for longer than `wait_s`.
+    """
+    if not home.database.exists():
+        return False
+    busy = f"{home.database} is being written to: wait for the commit and run again"
+    with held(_door(home), wait_s=wait_s, busy=busy, shared=True):
+        database = _opened(home, read_only=True, wait_s=wait_s)
+    try:
+        return 0 < schema.version(database) < schema.newest()
+    finally:
+        database.close()
+
+
 def _door(home: Home) -> Path:
     return home.locks / "commit.lock"
 
