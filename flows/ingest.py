@@ -4,11 +4,13 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.ingest import ingest_inbox
+from tasks.ingest import index_traces, ingest_inbox
 from tasks.slots import in_its_slot, run_name
 
 
 @flow(name="ingest", flow_run_name=run_name, persist_result=False)
 @in_its_slot()
 def ingest() -> dict[str, Any]:
-    return ingest_inbox()
+    found = ingest_inbox()
+    index_traces()
+    return found

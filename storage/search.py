@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flywheel.errors import Busy
+from flywheel.durable import is_full
+from flywheel.errors import Busy, Full
 from flywheel.home import Home
+from flywheel.progress import report
 from flywheel.records import Message, Reasoning, Refusal, Text, ToolCall, ToolResult, Truncated
 from storage.database import reading
 from storage.locks import held
@@ -114,6 +116,8 @@ def advance(home: Home, project: str, *, batches: int = 1) -> int:
             for _ in range(batches):
                 taken = _step(home, project)
                 done += taken
+                if taken and batches > 1:
+                    report("indexing", done)
                 if taken < BATCH:
                     break
     except Busy:
@@ -302,22 +306,30 @@ def _discard(path: Path) -> None:
 @contextlib.contextmanager
 def _writing(home: Home, project: str) -> Iterator[sqlite3.Connection]:
     """The index to write to, under the caller's lock; one that is torn or of an older form is
-    removed and begun anew."""
+    removed and begun anew.
+
+    Raises:
+        Full: no space left. Busy: it cannot be written now.
+    """
     path = _path(home, project)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        index = _begun(path)
-    except sqlite3.DatabaseError:
+        try:
+            index = _begun(path)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            _discard(path)
+            index = _begun(path)
+        with contextlib.closing(index):
+            yield index
+    except sqlite3.OperationalError as error:
+        if is_full(error):
+            raise Full(f"no space left for {path}: free some and run again") from error
+        raise Busy(f"{path} cannot be written now ({error}): it is tried again later") from error
+    except sqlite3.DatabaseError as error:
         _discard(path)
-        index = _begun(path)
-    try:
-        yield index
-    except sqlite3.DatabaseError:
-        index.close()
-        _discard(path)
-        raise
-    finally:
-        index.close()
+        raise Busy(f"{path} was damaged and is begun anew: {error}") from error
 
 
 def _begun(path: Path) -> sqlite3.Connection:
