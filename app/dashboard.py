@@ -44,7 +44,7 @@ _ICON = (
     'fill="none" stroke="#2a9d8f" stroke-width="4" stroke-dasharray="44 13"/></svg>'
 )
 """Drawn here: an icon by name would be fetched from outside."""
-_STYLE = "<style>.stMainBlockContainer { padding: 2.5rem 2rem 4rem }</style>"
+_STYLE = "<style>.stMainBlockContainer { padding: 3.75rem 2rem 4rem }</style>"
 
 
 def page() -> None:
