@@ -43,6 +43,8 @@ def whole(value: object, format: str = "auto") -> str | None:
     """The format by which a list of rows is one trace, or a few; None = each row is its own."""
     if not isinstance(value, list) or not value:
         return None
+    if isinstance(value[0], dict) and "request" in value[0]:
+        return None  # a logged call tells all of itself
     if format != "auto":
         return format if FORMATS[format].whole and FORMATS[format].recognise(value) else None
     for name, one in FORMATS.items():

@@ -91,6 +91,8 @@ def logged(row: dict[str, Any], heard: Heard, rest: Rest, context: Context, sour
 
 def identifier(value: object) -> str | None:
     """An id as text; None where there is none."""
+    if type(value) is str:
+        return value or None
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     return str(value) or None

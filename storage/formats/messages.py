@@ -24,6 +24,8 @@ _KNOWN = frozenset(
         "refusal", "reasoning", "reasoning_content", "finish_reason", "additional_kwargs",
     )
 )  # fmt: skip
+_THOUGHT = frozenset(("reasoning_content", "reasoning"))
+_CALLED = frozenset(("tool_calls", "function_call", "additional_kwargs"))
 _RESULTS = frozenset(("tool_result", "tool-result", "tool_call_response", "function_call_output"))
 _CLASSES = {
     "HumanMessage": "user", "AIMessage": "assistant", "AIMessageChunk": "assistant",
@@ -50,16 +52,18 @@ def read_messages(values: object, rest: Rest, path: str) -> tuple[Message, ...]:
         elif _answers_calls(value):
             messages += _by_result(value, rest, f"{path}[{at}]")
         else:
-            messages.append(read_message(value, rest, f"{path}[{at}]"))
+            messages.append(_read(value, rest, f"{path}[{at}]"))
     return tuple(messages)
 
 
 def read_message(value: object, rest: Rest, path: str) -> Message:
     """One message in any of the shapes that OpenAI, GenAI, Anthropic, Google and LangChain use."""
+    return _plain(value, rest) or _read(value, rest, path)
+
+
+def _read(value: object, rest: Rest, path: str) -> Message:
     if not isinstance(value, dict):
         raise BadRecord(f"is {name_of(value)}, not a message", field=path)
-    if (plain := _plain(value, rest)) is not None:
-        return plain
     if "lc" in value and isinstance(value.get("kwargs"), dict):
         value = _constructed(value)
     kind = value.get("type")
@@ -70,7 +74,7 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
     rest.put_others(value, _KNOWN, path)
     name = value.get("name")
     parts: list[Part] = []
-    for key in ("reasoning_content", "reasoning"):
+    for key in () if _THOUGHT.isdisjoint(value) else ("reasoning_content", "reasoning"):
         if isinstance(value.get(key), str):
             text, cut = rest.cut(value[key])
             parts.append(cut or Reasoning(text=text))
@@ -91,6 +95,8 @@ def read_message(value: object, rest: Rest, path: str) -> Message:
 def _made(value: dict[str, Any], said: list[Part], rest: Rest, path: str) -> list[Part]:
     """The calls beside a message's content, without those that stand in it too."""
     parts: list[Part] = []
+    if _CALLED.isdisjoint(value):
+        return parts
     made = value.get("tool_calls")
     extra = value.get("additional_kwargs")  # LangChain's place for what the provider wrote
     if not made and isinstance(extra, dict) and extra.get("tool_calls"):

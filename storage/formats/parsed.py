@@ -5,6 +5,8 @@ row or document; what leaves is `Parsed`. Invariant: a value of the row that no 
 goes through `Rest.put`, so it stands among the attributes and is counted by its dotted path.
 """
 
+import functools
+import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,6 +65,28 @@ class Format(NamedTuple):
     whole: bool = False
     """Whether a file's rows may be parts of one trace: `recognise` and `read` then take the list of
     them too."""
+
+
+def of_file(name: str, *, whole: bool = False) -> Format:
+    """The format in the file of this name beside this one.
+
+    It is loaded when a row is first shown to it: who imports logs of one kind pays for its reader
+    alone, however many there are.
+    """
+
+    @functools.cache
+    def load() -> Any:
+        return importlib.import_module(f"storage.formats.{name}")
+
+    def recognise(sample: object) -> bool:
+        known: bool = load().recognise(sample)
+        return known
+
+    def read(row: Any, context: Context) -> Parsed:
+        parsed: Parsed = load().read(row, context)
+        return parsed
+
+    return Format(recognise, read, whole)
 
 
 class Rest:

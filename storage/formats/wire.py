@@ -25,6 +25,8 @@ def api_of(row: object) -> Api | None:
             return said if STORED.isdisjoint(row) else None
         return None if said == "responses" and "input" in row else said
     request, response = row["request"], row.get("response")
+    if type(response) is dict and "choices" in response and type(request) is dict:
+        return "chat" if "messages" in request else None  # by far the commonest
     said = api_of_response(response)
     if not isinstance(request, dict):
         return said if request in (None, "") else None
