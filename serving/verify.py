@@ -8,7 +8,7 @@ Invariant: nothing is deployed whose logprobs are not the trainer's.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,19 +19,31 @@ from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
 from serving.engines.reach import Kind
 
-TOLERANCE = 1e-3
-"""Largest difference of one token's logprob in float32."""
-TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.25}
-"""By the number format of the engine's weights."""
-MOVED = 0.01
-"""Mean difference of new and old weights from which the engine must be seen to serve the new."""
-CLOSER = 20.0
-"""How many times closer to the new than to the old it must then be."""
+
+class Bounds(NamedTuple):
+    """What the check forgives, by the number format that the engine computes in."""
+
+    largest: float
+    """Difference of one token's logprob."""
+    moved: float
+    """Mean difference of new and old weights from which the engine must be seen to serve the new.
+    """
+    closer: float
+    """How many times closer to the new than to the old it must then be."""
 
 
-def tolerance_of(serving: ServingSection, kind: Kind) -> float:
+FLOAT32 = Bounds(largest=1e-3, moved=0.01, closer=20.0)
+BFLOAT16 = Bounds(largest=0.75, moved=0.2, closer=2.0)
+"""Measured: vLLM 0.32 on the CPU, SmolLM2-135M with three adapters of noise, 84 tokens each, beside
+the trainer in float32. A token differs by at most 0.35, by 0.057 in the mean; adapters that move
+the mean by 0.22 are told from the old weights with a ratio of 4.1, and one that moves it by 0.08
+with 1.7, which says nothing. So bfloat16 cannot show small errors: deploy on float32 where you can.
+"""
+
+
+def bounds_of(serving: ServingSection, kind: Kind) -> Bounds:
     """The embedded engine computes in float32, whatever [serving] says of vLLM."""
-    return TOLERANCE if kind == "embedded" else TOLERANCES[serving.dtype]
+    return BFLOAT16 if kind == "vllm" and serving.dtype == "bfloat16" else FLOAT32
 
 
 class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +116,7 @@ def check_files(home: Home, deployment: Deployment) -> None:
 
 
 def check_logprobs(
-    client: EngineClient, model: str, probe: Probe, *, tolerance: float = TOLERANCE
+    client: EngineClient, model: str, probe: Probe, *, bounds: Bounds = FLOAT32
 ) -> dict[str, Any]:
     """Compares the engine's `model` with the probe; returns the evidence.
 
@@ -114,15 +126,15 @@ def check_logprobs(
     """
     pairs = [(entry.prompt_ids, entry.completion_ids) for entry in probe.entries]
     served = client.logprobs_of(model, pairs)
-    evidence = compare(probe, served, tolerance=tolerance)
-    why = complaint(evidence)
+    evidence = compare(probe, served, bounds=bounds)
+    why = complaint(evidence, bounds)
     if why is not None:
         raise Refused(f"{model} is not what was trained: {why}")
     return msgspec.to_builtins(evidence)  # type: ignore[no-any-return]
 
 
 def compare(
-    probe: Probe, served: Sequence[Sequence[float]], *, tolerance: float = TOLERANCE
+    probe: Probe, served: Sequence[Sequence[float]], *, bounds: Bounds = FLOAT32
 ) -> Evidence:
     to_new = [
         abs(got - new)
@@ -142,7 +154,7 @@ def compare(
     mean, mean_to_old = math.fsum(to_new) / len(to_new), math.fsum(to_old) / len(to_old)
     return Evidence(
         tokens=len(to_new),
-        tolerance=tolerance,
+        tolerance=bounds.largest,
         largest=_largest(to_new),
         mean=mean,
         mean_to_old=mean_to_old,
@@ -151,7 +163,7 @@ def compare(
     )
 
 
-def complaint(evidence: Evidence) -> str | None:
+def complaint(evidence: Evidence, bounds: Bounds = FLOAT32) -> str | None:
     """What is wrong with it; None = nothing. Not a number is always wrong."""
     if not evidence.largest <= evidence.tolerance:
         return (
@@ -160,11 +172,12 @@ def complaint(evidence: Evidence) -> str | None:
         )
     if not math.isfinite(evidence.moved):
         return "the probe holds numbers that are not finite"
-    if evidence.moved > MOVED and evidence.ratio is not None and evidence.ratio < CLOSER:
+    ratio = math.inf if evidence.ratio is None else evidence.ratio
+    if evidence.moved > bounds.moved and ratio < bounds.closer:
         return (
-            f"its logprobs are only {evidence.ratio:.1f} times closer to the new weights than to "
+            f"its logprobs are only {ratio:.1f} times closer to the new weights than to "
             f"the old (mean {evidence.mean:.3g} and {evidence.mean_to_old:.3g}); "
-            f"{CLOSER:g} times are needed where training moved them by {evidence.moved:.3g}"
+            f"{bounds.closer:g} times are needed where training moved them by {evidence.moved:.3g}"
         )
     return None
 

@@ -69,7 +69,7 @@ def _answer(client: EngineClient, temperature: float) -> dict[str, Any]:
             max_tokens=1,
             temperature=temperature,
             logprobs=True,
-            top_logprobs=2,
+            top_logprobs=5,
             return_token_ids=True,
         )
     except EngineError as error:
@@ -77,7 +77,8 @@ def _answer(client: EngineClient, temperature: float) -> dict[str, Any]:
 
 
 def _spread(answer: dict[str, Any]) -> float:
-    """How far apart the two likeliest tokens lie; the text of a prompt does not change it."""
+    """How far apart the two likeliest tokens lie. More than two are asked for: the drawn one may
+    take the place of another."""
     top = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
     found = sorted((float(one["logprob"]) for one in top), reverse=True)
     return found[0] - found[1] if len(found) > 1 else 0.0

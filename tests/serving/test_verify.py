@@ -8,6 +8,7 @@ import pytest
 
 from flywheel.errors import CorruptFile, Refused
 from flywheel.home import Home
+from flywheel.project import ServingSection
 from flywheel.records import say
 from serving import verify
 from serving.engines.process import EngineProcess
@@ -56,6 +57,24 @@ def test_what_is_not_the_new_weights_has_a_complaint(
 ) -> None:
     said = verify.complaint(verify.compare(probe(new, old), [served]))
     assert said is not None and why in said
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "served", "why"),
+    [
+        ((-1.0, -2.0), (-1.4, -2.5), [-1.06, -1.95], None),
+        ((-1.0, -2.0), (-1.4, -2.5), [-1.4, -2.5], "times closer"),
+        ((-1.0, -2.0), (-1.0, -2.1), [-1.0, -2.1], None),
+        ((-1.0, -2.0), (-1.4, -2.5), [-2.0, -2.0], "differs from the trainer's by 1"),
+    ],
+)
+def test_bfloat16_is_forgiven_its_rounding_and_no_other_weights(
+    new: tuple[float, ...], old: tuple[float, ...], served: list[float], why: str | None
+) -> None:
+    bounds = verify.bounds_of(ServingSection(engine="vllm", dtype="bfloat16"), "vllm")
+    said = verify.complaint(verify.compare(probe(new, old), [served], bounds=bounds), bounds)
+    assert said is None if why is None else said is not None and why in said
+    assert verify.bounds_of(ServingSection(dtype="bfloat16"), "embedded") == verify.FLOAT32
 
 
 def test_weights_that_hardly_moved_are_judged_by_the_tolerance_alone() -> None:
