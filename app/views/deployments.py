@@ -15,6 +15,8 @@ from app.views.words import decimal, heading, many, seconds
 
 
 def view() -> None:
+    import streamlit as st
+
     here = shown()
     heading("Deployments", here.project)
     if not here.project:
@@ -31,6 +33,13 @@ def view() -> None:
             "turn that trains registers version 1."
         )
         return
+    if here.folder is None:
+        st.info(
+            "Nothing can be promoted or rolled back from here: this home does not know where the "
+            "project's folder is. Run any command that names it here once, such as "
+            "`flywheel serve FOLDER`.",
+            icon=":material/folder_off:",
+        )
     _standing(here, found)
     _candidates(here, found)
     history(known)

@@ -71,6 +71,8 @@ def _action(one: Action) -> None:
 def offer_rollback(here: Shown, champion: Version, previous: Version) -> None:
     import streamlit as st
 
+    if here.folder is None:
+        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         reason = st.text_input(
             "Why roll back?", key=f"rollback_reason:{champion.name}", max_chars=500, width=420,
@@ -106,6 +108,8 @@ def offer_promotion(here: Shown, found: list[Version]) -> None:
     able = [one for one in found if one.number > 0 and one.part != "champion"]
     if champion is None or not able:
         st.caption("No other version that could be promoted; the next turn may bring one.")
+        return
+    if here.folder is None:
         return
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -175,14 +179,8 @@ def _offer(
     **button: Any,
 ) -> None:
     """One action: a `flywheel` command on the project's folder, once."""
-    import streamlit as st
-
     if here.folder is None:
-        st.caption(
-            f"{plain(label)}: this home does not know where the project's folder is. Run any "
-            "command that names it here once, such as `flywheel serve FOLDER`."
-        )
-        return
+        return  # `view` says why
     arguments = command(what, str(here.folder), here.person.name, reason, **(options or {}))
 
     def act() -> str:

@@ -67,7 +67,8 @@ def evidence(found: Sequence[Version]) -> Any | None:
     )  # fmt: skip
     title = "difference in held-out reward to the champion of its time"
     bars = base.mark_rule(strokeWidth=2, color=BLUE).encode(
-        x=alt.X("low:Q", title=title, axis=alt.Axis(tickCount=8, format="+.2f")), x2="high:Q"
+        x=alt.X("low:Q", title=title, axis=alt.Axis(tickCount=8, format="+.2f", labelOverlap=True)),
+        x2="high:Q",
     )
     points = base.mark_point(filled=True, size=80, color=BLUE, opacity=1).encode(
         x=alt.X("difference:Q", title=title)

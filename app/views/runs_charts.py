@@ -55,7 +55,7 @@ def by_slice(results: Sequence[SliceResult]) -> Any:
         ],
     )  # fmt: skip
     title = "difference in reward, candidate less champion"
-    axis = alt.Axis(tickCount=8, format="+.2f")
+    axis = alt.Axis(tickCount=8, format="+.2f", labelOverlap=True)
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title=title, axis=axis), x2="high:Q"
     )  # fmt: skip

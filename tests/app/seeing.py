@@ -4,8 +4,11 @@ Every record goes through the inbox, every file lies where a turn leaves it; tex
 outside is hostile throughout.
 """
 
+import functools
 import json
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,18 @@ def deployed(number: int) -> Deployment:
 
 def two_turns(home: Home, *, last: str = "waiting") -> None:
     """Turn 1 was promoted (shop-v1 serves), turn 2 came to `last` for shop-v2."""
+    shutil.copytree(Path(_two_turns(last).name), home.root, dirs_exist_ok=True)
+
+
+@functools.cache
+def _two_turns(last: str) -> "tempfile.TemporaryDirectory[str]":
+    """Made once, gone with this process."""
+    place = tempfile.TemporaryDirectory(prefix="flywheel-two-turns-")
+    make_two_turns(Home(Path(place.name)), last)
+    return place
+
+
+def make_two_turns(home: Home, last: str) -> None:
     from serving.routing import ProjectRoute, Routing, replace
 
     home.root.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ def test_a_project_without_datasets_is_told_how_to_make_one(home: Home) -> None:
     assert "flywheel turn FOLDER" in words(page(home, "datasets"))
 
 
+@pytest.mark.slow
 def test_each_part_of_a_dataset_is_shown(home: Home) -> None:
     two_turns(home)
     first = ledger(home, PROJECT).datasets[0]

@@ -63,6 +63,7 @@ def test_text_from_outside_is_never_markup(home: Home) -> None:
         assert not one.proto.allow_html
 
 
+@pytest.mark.slow
 def test_a_confirmation_says_what_will_happen_and_acts_once(home: Home, tmp_path: Path) -> None:
     two_turns(home)
     gone = tmp_path / "no-project-here"

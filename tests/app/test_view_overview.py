@@ -41,6 +41,7 @@ def test_an_empty_home_is_told_what_to_do(home: Home) -> None:
     assert "flywheel serve FOLDER" in words(page(home, "overview"))
 
 
+@pytest.mark.slow
 def test_it_says_what_serves_since_when_and_what_waits(home: Home) -> None:
     two_turns(home)
     (home.quarantine).mkdir()
@@ -179,6 +180,7 @@ def test_intervals_do_not_collapse_where_all_are_alike() -> None:
     assert interval(1.0, 1, None) == interval(None, 0, None) == (None, None)
 
 
+@pytest.mark.slow
 def test_a_commit_under_way_does_not_hold_the_page_up(home: Home) -> None:
     from storage.locks import held
 
