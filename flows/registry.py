@@ -37,7 +37,6 @@ def registry(project_folder: str) -> dict[str, Any]:
                 "why": str(report),
             }
         (failed if isinstance(report, Exception) else answered).append(report)
-    told = put_in_line(project_folder)
     if failed:
         raise failed[0]
-    return {"answered": answered, "waiting": 0, "in_line": told}
+    return {"answered": answered, "waiting": 0, "in_line": put_in_line(project_folder)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flywheel.errors import Busy, UsageError
+from flywheel.errors import Busy, FlywheelError, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Decision
 from flywheel.project import load_project
@@ -290,6 +290,50 @@ def test_a_version_by_its_number_is_promoted_again_after_a_rollback(
     assert "it was not the model" in last.reason
     with pytest.raises(UsageError, match="no version 77 of sorting"):
         trial(str(project), "77", True, "ann")
+
+
+def test_mlflow_that_breaks_amid_a_promotion_is_told_and_the_next_pass_ends_it_once(
+    home: Home, project: Path
+) -> None:
+    from flows.registry import registry
+    from flywheel import progress
+    from serving.promotion import rollback
+    from serving.registry import Registry
+
+    rollback(home, "sorting", engine=None, registry=Registry(home), by="ann", reason="once more")
+    client, before = mlflow_of(home), len(decisions(home))
+    client.set_model_version_tag("sorting", "1", "promote", "true")
+    file, whole = home.mlflow / "mlflow.db", []
+
+    def spoil(step: str, done: int, total: int | None, note: str) -> None:
+        if step == "promoting" and not whole:
+            whole.append(file.read_bytes())
+            file.write_bytes(b"no database" * 1000)
+
+    stop = progress.listen(spoil)
+    try:
+        with pytest.raises(FlywheelError, match="sorting-v1 serves now, but that could not be"):
+            registry(str(project))
+    finally:
+        stop()
+        file.write_bytes(whole[0])
+    assert champion(home) == "sorting-v1", "what serves does not wait for MLflow"
+    (report,) = registry(str(project))["answered"]
+    assert (report["decision"], report["deployment"]) == ("promoted", "sorting-v1")
+    assert [one.outcome for one in decisions(home)[before:]] == ["promoted"]
+    assert aliases(home) == {"champion": "1"}
+    assert registry(str(project))["answered"] == []
+
+
+def test_an_ask_that_is_answered_twice_stands_in_the_ledger_once(home: Home, project: Path) -> None:
+    from flows.trial import trial
+
+    before = len(decisions(home))
+    for _ in range(2):  # as after a kill between the verdict and its end
+        report: Any = trial(str(project), "2", True, "ann", "please", "01ASK")
+        assert (report["decision"], report["gate"]) == ("refused", "learning")
+    (refused,) = decisions(home)[before:]
+    assert (refused.by, refused.deployment) == ("ann", "sorting-v2")
 
 
 def test_while_a_turn_runs_what_was_asked_waits(home: Home, project: Path) -> None:
