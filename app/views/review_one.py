@@ -18,8 +18,16 @@ _WHICH = {"new": "Nobody reviewed", "second": "A second opinion", "all": "All bu
 _KNOWN = 50
 _TRIES = 20
 _FOCUS = """<script>
-setTimeout(() => document.querySelector(".st-key-review_correction textarea")?.focus(), 50)
+(() => {
+  let left = 40;
+  const focus = () => {
+    const field = document.querySelector(".st-key-review_correction textarea");
+    if (field) field.focus(); else if (left--) setTimeout(focus, 50);
+  };
+  focus();
+})();
 </script>"""
+"""Of ours, without a word from outside: E goes straight to the text."""
 
 
 def judging(here: Shown, state: State) -> None:
