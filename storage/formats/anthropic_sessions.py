@@ -11,15 +11,14 @@ from flywheel.errors import BadRecord
 from flywheel.records import (
     Choice,
     Message,
-    ModelCall,
     Part,
-    Span,
     ToolCall,
     ToolResult,
     Trace,
     trace_id,
 )  # fmt: skip
 
+from .episode import Episode
 from .messages import answered, read_tools
 from .parsed import Context, Parsed, Rest
 from .parts import read_parts, tool_call, tool_result
@@ -66,7 +65,7 @@ def read(rows: list[Any], context: Context) -> Parsed:
         external_id=session.id,
         origin="import",
         conversation=session.id,
-        spans=tuple(session.spans),
+        spans=session.episode.spans(),
         raw=context.raw,
         attributes=rest.take(),
     )
@@ -80,14 +79,15 @@ class _Session:
     def __init__(self, rest: Rest) -> None:
         self.rest = rest
         self.id = ""
-        self.model: str | None = None
-        self.tools: tuple[dict[str, Any], ...] | None = None
-        self.messages: list[Message] = []
-        self.spans: list[Span] = []
+        self.episode = Episode()
         self.turn: list[Part] = []
-        self.asked: list[Message] = []
+        """What the model has said since its last request ended."""
+        self.asked = self.episode.past
+        """What it had seen when its request began."""
         self.began: dict[str, Any] | None = None
         self.uses: dict[str, tuple[ToolCall, dict[str, Any]]] = {}
+        self.askers: dict[str, str] = {}
+        """Model spans by the ids of their calls."""
         self.last: str | None = None
 
     def take_in(self, method: str, payload: Any) -> None:
@@ -102,7 +102,7 @@ class _Session:
 
     def finish(self) -> None:
         self._close(None)
-        if self.last is not None and self.spans:
+        if self.last is not None:
             self.rest.attributes["stop_reason"] = self.last
 
     def _create(self, payload: dict[str, Any]) -> None:
@@ -112,14 +112,15 @@ class _Session:
         agent = agent if isinstance(agent, dict) else {}
         model = agent.get("model")
         model = model.get("id") if isinstance(model, dict) else model
-        self.model = model if isinstance(model, str) else None
+        self.episode.model = model if isinstance(model, str) else None
         if isinstance(agent.get("system"), str):
-            self.messages.append(Message(role="system", parts=(self.rest.text(agent["system"]),)))
+            told = Message(role="system", parts=(self.rest.text(agent["system"]),))
+            self.episode.hear(told)
         offered = agent.get("tools")
         if isinstance(offered, list) and all(
             isinstance(one, dict) and "input_schema" in one for one in offered
         ):
-            self.tools = read_tools(offered, self.rest, "agent.tools")
+            self.episode.tools = read_tools(offered, self.rest, "agent.tools")
         else:  # a set of tools is named, their schemas are not
             self.rest.put("agent.tools", offered)
         self.rest.put_others(agent, frozenset(("model", "system", "tools")), "agent")
@@ -128,13 +129,13 @@ class _Session:
     def _event(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "span.model_request_start":
             self._close(None)
-            self.began, self.asked = event, list(self.messages)
+            self.began, self.asked = event, self.episode.past
         elif kind == "span.model_request_end":
             self._close(event)
         elif kind == "user.message":
             self._close(None)
             parts = read_parts(event.get("content"), self.rest, "content")
-            self.messages.append(Message(role="user", parts=tuple(parts)))
+            self.episode.hear(Message(role="user", parts=tuple(parts)))
         elif kind == "agent.message":
             self.turn += read_parts(event.get("content"), self.rest, "content")
         elif kind in _USES:
@@ -160,33 +161,26 @@ class _Session:
         if self.began is None and not self.turn:
             return
         message = Message(role="assistant", parts=tuple(self.turn))
-        said = bool(self.turn)
         began, self.began, self.turn = self.began or {}, None, []
         calls = message.tool_calls
         choice = Choice(message=message, finish_reason="tool_calls" if calls else "stop")
         used = end.get("model_usage") if end else None
-        usage = read_usage(used, said and answered(message), self.rest, "model_usage")
-        failed = bool(end and end.get("is_error")) or end is None
+        usage = read_usage(used, answered(message), self.rest, "model_usage")
         why = "the model's request failed" if end else "the model's request never ended"
-        self.spans.append(
-            Span(
-                id=str(began.get("id") or f"turn-{len(self.spans)}"),
-                kind="model",
-                name="model request",
-                start=nanoseconds(began.get("processed_at")),
-                end=nanoseconds(end.get("processed_at")) if end else None,
-                error=why if failed else None,
-                call=ModelCall(
-                    input=tuple(self.asked),
-                    choices=(choice,) if said and end else (),
-                    tools=self.tools,
-                    model=self.model,
-                    usage=usage,
-                ),
-            )
+        id = began.get("id")
+        asker = self.episode.answer(
+            (choice,) if message.parts and end else (),
+            id=id if isinstance(id, str) and id else None,
+            past=self.asked,
+            name="model request",
+            start=nanoseconds(began.get("processed_at")),
+            end=nanoseconds(end.get("processed_at")) if end else None,
+            error=why if end is None or end.get("is_error") else None,
+            usage=usage,
         )
-        if said:
-            self.messages.append(message)
+        self.askers.update({call.id: asker for call in calls if call.id})
+        if message.parts:
+            self.episode.hear(message)
 
     def _result(self, kind: str, event: dict[str, Any]) -> None:
         keys = ("tool_use_id", "custom_tool_use_id", "mcp_tool_use_id")
@@ -196,31 +190,21 @@ class _Session:
             event.get("content"), id, call.name or None, self.rest, kind, event.get("is_error")
         )
         self._close(None)
-        self.messages.append(Message(role="tool", parts=tuple(parts)))
+        self.episode.hear(Message(role="tool", parts=tuple(parts)))
         result = parts[0] if isinstance(parts[0], ToolResult) else None
         said: dict[str, Any] = {
             key: use[key] for key in ("evaluated_permission", "mcp_server_name") if key in use
         }
         for key in said:
             self.rest.tally(key)
-        self.spans.append(
-            Span(
-                id=str(event.get("id") or f"result-{len(self.spans)}"),
-                kind="tool",
-                name=call.name,
-                parents=(self._asker(call),),
-                start=nanoseconds(use.get("processed_at")),
-                end=nanoseconds(event.get("processed_at")),
-                error=result.content if result and result.is_error else None,
-                tool=call,
-                result=result,
-                attributes=said,
-            )
+        name = event.get("id")
+        self.episode.ran(
+            call,
+            result,
+            parent=self.askers.get(str(id)),
+            id=name if isinstance(name, str) and name else None,
+            start=nanoseconds(use.get("processed_at")),
+            end=nanoseconds(event.get("processed_at")),
+            error=result.content if result and result.is_error else None,
+            attributes=said,
         )
-
-    def _asker(self, call: ToolCall) -> str:
-        """The model span that made the call."""
-        for span in reversed(self.spans):
-            if span.call and any(call in one.message.tool_calls for one in span.call.choices):
-                return span.id
-        return self.spans[-1].id if self.spans else "turn-0"

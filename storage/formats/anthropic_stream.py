@@ -9,6 +9,7 @@ from typing import Any
 from flywheel.errors import BadRecord
 
 from .nested import nested
+from .pieces import add, joined
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
@@ -43,10 +44,11 @@ def merge_events(events: list[dict[str, Any]]) -> dict[str, Any]:
         raise BadRecord("holds no event of a message", field="response")
     if not counted:
         usage.pop("output_tokens", None)
-    for block in blocks.values():
+    content = [joined(blocks[at]) for at in sorted(blocks)]
+    for block in content:
         if "_json" in block:
             block["input"] = nested(block.pop("_json")) or {}
-    message["content"] = [blocks[at] for at in sorted(blocks)]
+    message["content"] = content
     message["usage"] = usage or None
     return message
 
@@ -71,12 +73,11 @@ def _merge_block(event: dict[str, Any], blocks: dict[int, dict[str, Any]]) -> No
     block = blocks.setdefault(at, {"type": "thinking" if "think" in kind else "text"})
     if kind in _JOINED:
         key = _JOINED[kind]
-        block[key] = str(block.get(key) or "") + str(delta.get(key) or "")
+        add(block, key, str(delta.get(key) or ""))
     elif kind == "input_json_delta":
-        block["_json"] = block.get("_json", "") + str(delta.get("partial_json") or "")
+        add(block, "_json", str(delta.get("partial_json") or ""))
     elif kind == "citations_delta":
-        held = block.get("citations")
-        block["citations"] = [*(held if isinstance(held, list) else ()), delta.get("citation")]
+        add(block, "citations", [delta.get("citation")])
     else:
         others = {key: one for key, one in delta.items() if key != "type"}
         block.update(others)

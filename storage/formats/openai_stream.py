@@ -11,6 +11,7 @@ from typing import Any
 from flywheel.errors import BadRecord
 
 from .nested import nested
+from .pieces import add, joined
 
 _breaks = re.compile(r"\r\n|\n|\r")
 _JOINED = ("content", "refusal", "reasoning", "reasoning_content")
@@ -57,7 +58,7 @@ def merge_chunks(chunks: list[dict[str, Any]]) -> dict[str, Any]:
         calls = choice["message"].get("tool_calls")
         if calls is not None:
             choice["message"]["tool_calls"] = list(calls.values())
-    response["choices"] = [choices[at] for at in sorted(choices)]
+    response["choices"] = [joined(choices[at]) for at in sorted(choices)]
     response.pop("object", None)
     return response
 
@@ -66,11 +67,12 @@ def _merge_choice(merged: dict[str, Any], choice: dict[str, Any]) -> None:
     for key, value in choice.items():
         if key in ("delta", "message", "index") or value in (None, ""):
             continue
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        if key == "logprobs" and both:
+        if key == "logprobs" and isinstance(value, dict):
+            if not isinstance(merged.get(key), dict):
+                merged[key] = {}
             _join_logprobs(merged[key], value)
-        elif key == "token_ids" and isinstance(merged.get(key), list) and isinstance(value, list):
-            merged[key] = merged[key] + value
+        elif key == "token_ids" and isinstance(value, list):
+            add(merged, key, value)
         else:
             merged[key] = value
     delta = choice.get("delta") or choice.get("message")
@@ -82,10 +84,8 @@ def _merge_choice(merged: dict[str, Any], choice: dict[str, Any]) -> None:
             _merge_calls(message, value)
         elif key == "function_call" and isinstance(value, dict):
             _merge_function(message.setdefault("function_call", {}), value)
-        elif key in _JOINED and isinstance(value, str):
-            message[key] = (message.get(key) or "") + value
-        elif isinstance(value, list) and isinstance(message.get(key), list):
-            message[key] = message[key] + value
+        elif (key in _JOINED and isinstance(value, str)) or isinstance(value, list):
+            add(message, key, value)
         elif value is not None or key not in message:
             message[key] = value
 
@@ -112,14 +112,14 @@ def _merge_calls(message: dict[str, Any], deltas: object) -> None:
 def _merge_function(function: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if key == "arguments" and isinstance(value, str):
-            function[key] = function.get(key, "") + value
+            add(function, key, value)
         elif value not in (None, ""):
             function[key] = value
 
 
 def _join_logprobs(merged: dict[str, Any], more: dict[str, Any]) -> None:
     for key, value in more.items():
-        if isinstance(value, list) and isinstance(merged.get(key), list):
-            merged[key] = merged[key] + value
+        if isinstance(value, list):
+            add(merged, key, value)
         elif value is not None:
             merged[key] = value

@@ -177,8 +177,8 @@ def _read_logs(row: dict[str, Any], document: _Document, rest: Rest, parsed: Par
         document.add(batches[key].resource, external, span, {})
 
 
-_TOLD = ("kind", "name", "parents", "start", "end", "error", "tool", "result")
-_NOT_HEARD = ("input", "choices", "tools")
+_TOLD = ("kind", "name", "parents", "start", "end", "error")
+_NOT_HEARD = ("input", "choices")
 
 
 def _open(span: Span) -> Span:
@@ -187,6 +187,8 @@ def _open(span: Span) -> Span:
     call = span.call
     if call is None or span.kind != "model" or call.input or call.choices:
         return span
-    called = [f"call.{name}" for name in call.__struct_fields__ if name not in _NOT_HEARD]
-    tools = ("call.tools",) if call.tools is not None else ()
-    return part(span, *_TOLD, *called, *tools, version=1)
+    told = [name for name in _TOLD if getattr(span, name) not in (None, ())]
+    for name in call.__struct_fields__:
+        if name not in _NOT_HEARD and getattr(call, name) is not None:
+            told.append(f"call.{name}")
+    return part(span, *told, version=1)

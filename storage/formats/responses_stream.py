@@ -9,6 +9,8 @@ from typing import Any
 
 from flywheel.errors import BadRecord
 
+from .pieces import add, joined
+
 _TEXTS = {
     "response.output_text.delta": ("content", "output_text", "text"),
     "response.refusal.delta": ("content", "refusal", "refusal"),
@@ -51,7 +53,7 @@ def merge_events(events: list[dict[str, Any]]) -> dict[str, Any]:
     if not seen and not response:
         raise BadRecord("holds no event of a response", field="response")
     if not response.get("output"):
-        response["output"] = [items[at] for at in sorted(items)]
+        response["output"] = [joined(items[at]) for at in sorted(items)]
     return response
 
 
@@ -81,8 +83,7 @@ def _merge_item(
         return
     target = items.setdefault(at, {"type": "message", "role": "assistant"})
     if kind in _FIELDS:
-        field = _FIELDS[kind]
-        target[field] = str(target.get(field) or "") + delta
+        add(target, _FIELDS[kind], delta)
     elif kind in _TEXTS:
         _append(target, *_TEXTS[kind], event, delta)
 
@@ -99,7 +100,7 @@ def _append(
         held.append({"type": kind, key: ""})
     part = held[place]
     if isinstance(part, dict):
-        part[key] = str(part.get(key) or "") + delta
+        add(part, key, delta)
 
 
 def _copied(value: Any) -> Any:

@@ -19,6 +19,7 @@ from flywheel.records import (
 )
 from storage.chunk import recognised
 from storage.formats import FORMATS
+from storage.formats.openai_stream import merge_chunks
 from storage.merge import judged, merge
 from tests.storage.formats import platform_rows as given
 from tests.storage.formats.platform_rows import OTHERS, ROWS
@@ -387,3 +388,34 @@ def test_langchain_messages_are_read_in_every_form():
     assert said(call.choices) == [(("assistant", given.ANSWER, []), "stop")]
     assert (call.model, call.response_model, call.usage.input_tokens) == ("m", "m-2026", 100)
     assert call.tools == (given.CHAT_TOOL,) and call.sampling.temperature == 0.5
+
+
+def test_a_long_session_does_not_repeat_its_history_in_every_call():
+    create, sent, user, *_ = given.SESSION
+    stream = "client.beta.sessions.events.stream"
+    rows = [create, sent, user]
+    for at in range(200):
+        rows += [
+            [stream, {"type": "span.model_request_start", "id": f"s{at}"}],
+            [stream, {"type": "agent.message", "content": [{"type": "text", "text": str(at)}]}],
+            [stream, {"type": "span.model_request_end", "id": f"e{at}", "model_usage": {}}],
+        ]
+    calls = [span for span in of_row(rows).spans if span.call]
+    assert len(calls) == 200
+    assert sum(len(span.call.input) for span in calls if span.call) == 201
+    assert calls[0].attributes["input_not_repeated"] == 2
+
+
+def test_pieces_of_a_stream_leave_the_row_as_it_came():
+    chunks = [
+        {"object": "chat.completion.chunk", "id": "c", "choices": [
+            {"index": 0, "delta": {"content": text, "annotations": [text]},
+             "logprobs": {"content": [{"token": text, "logprob": -1.0}]}, "token_ids": [at]}]}
+        for at, text in enumerate(("a", "b", "c"))
+    ]  # fmt: skip
+    before = copy.deepcopy(chunks)
+    merged_chunks = merge_chunks(chunks)
+    assert chunks == before
+    (choice,) = merged_chunks["choices"]
+    assert choice["message"] == {"content": "abc", "annotations": ["a", "b", "c"]}
+    assert choice["token_ids"] == [0, 1, 2] and len(choice["logprobs"]["content"]) == 3
