@@ -1,4 +1,4 @@
-"""What Flywheel asks of an engine. Two stand behind it: the embedded one, and vLLM (its own issue).
+"""What Flywheel asks of an engine. Two stand behind it: the embedded one, and vLLM.
 
 Both speak OpenAI's routes as vLLM has them, so the gateway sends requests straight to `url` and
 `EngineClient` is the same for both; what differs is how one is started, fed and stopped.
@@ -63,7 +63,8 @@ class Engine(Protocol):
         """`sampling`: n, temperature, top_p, top_k, seed, stop, as the routes have them."""
 
     def drain(self) -> None:
-        """Lets nothing new in; returns when all that was let in is answered."""
+        """Returns when all that was let in is answered. The embedded engine lets nothing new in; vLLM
+        does, so that whoever sends must have ceased."""
 
     def stop(self) -> None:
         """Ends it, and returns when it is gone."""
