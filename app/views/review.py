@@ -74,7 +74,7 @@ def _agreement(column: object, label: str, found: reviews.Agreement) -> None:
     value = "unknown" if found.share is None else f"{found.share:.0%}"
     about = f"over {many(found.common, 'answer')}"
     if found.share is None:
-        about = f"{found.common} in common, of {reviews.FEW}"
+        about = f"{found.common} of the {reviews.FEW} needed"
     column.metric(label, value, about, delta_color="off", delta_arrow="off")  # type: ignore[attr-defined]
 
 

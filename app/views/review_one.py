@@ -8,10 +8,11 @@ from app.views import kept, safe_html, traces_html
 from app.views.frame import Shown, empty, link, plain
 from app.views.review_data import Offered, environment_of, judge, offered, remarks
 from app.views.review_state import State, current, forward, say, skip, take_next
+from app.views.traces_data import detail_of
 from flywheel.records import Choice, ModelCall, Trace, last_answer, model_spans
 from flywheel.reviews import NAME, verdict_of
 from storage import reviews
-from storage.browse import Detail, detail
+from storage.browse import Detail
 from storage.queries import problems
 
 _WHICH = {"new": "Nobody reviewed", "second": "A second opinion", "all": "All but mine"}
@@ -97,10 +98,7 @@ def _item(
 
 
 def _detail(here: Shown, item: str) -> Detail | None:
-    found: Detail | None = kept.by_sequence(
-        here.home, "trace", lambda: detail(here.home, item), item
-    )
-    return found
+    return detail_of(here.home, kept.sequence(here.home), item)
 
 
 def _queue(here: Shown, state: State, which: reviews.Which, recorded: bool) -> list[str]:

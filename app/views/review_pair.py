@@ -4,9 +4,10 @@ from app.views import kept, safe_html, traces_html
 from app.views.frame import Shown, empty
 from app.views.review_data import blind, compare
 from app.views.review_state import State, current, forward, say, skip, take_next
+from app.views.traces_data import detail_of
 from flywheel.records import Choice, Trace, last_answer, model_spans
 from storage import reviews
-from storage.browse import Detail, detail
+from storage.browse import Detail
 from storage.reviews import Pair
 
 _TRIES = 20
@@ -81,10 +82,7 @@ def _pair(here: Shown, state: State) -> tuple[Pair, Trace, Trace] | None:
 
 
 def _trace(here: Shown, trace_id: str) -> Detail | None:
-    found: Detail | None = kept.by_sequence(
-        here.home, "trace", lambda: detail(here.home, trace_id), trace_id
-    )
-    return found
+    return detail_of(here.home, kept.sequence(here.home), trace_id)
 
 
 def _name(pair: Pair) -> str:

@@ -4,6 +4,7 @@ Enter a home, a project and what was asked for; leave plain records. Reads are b
 index is brought up a piece at a time, by a thread where much is missing.
 """
 
+import functools
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,16 @@ class Listed(NamedTuple):
     many: bool
     """The search had more matches than it gives; the newest are here."""
     words: list[str]
+
+
+def detail_of(home: Home, sequence: int, trace_id: str) -> browse.Detail | None:
+    """One trace as it stands at this ledger sequence; the last few are kept, which may be large."""
+    return _details(home.root, sequence, trace_id)
+
+
+@functools.lru_cache(maxsize=24)
+def _details(root: Path, _sequence: int, trace_id: str) -> browse.Detail | None:
+    return browse.detail(Home(root), trace_id)
 
 
 def listed(home: Home, project: str, filters: browse.Filters, text: str, number: int) -> Listed:

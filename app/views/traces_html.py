@@ -34,6 +34,8 @@ _ROLES = {"user": "user", "assistant": "assistant", "tool": "tool", "function": 
 _MOST_MESSAGES = 200
 _FOLDED = 400
 """Characters from which on a system prompt, the same in every trace, is folded."""
+_LONG = 6000
+"""The same, of any other message but the answer."""
 _MOST_TOKENS = 4000
 
 
@@ -61,7 +63,8 @@ def turn(
         who += f"<span>{text(note, longest=200)}</span>"
     body = "".join(_part(part, words) for part in message.parts)
     body = body or '<span class="none">no content</span>'
-    if len(message.text) > _FOLDED and message.role in ("system", "developer"):
+    same = message.role in ("system", "developer")
+    if not answer and len(message.text) > (_FOLDED if same else _LONG):
         body = f"<details><summary>{len(message.text):,} characters</summary>{body}</details>"
     return f'<div class="turn {kind}"><div class="who">{who}</div>{body}</div>'
 

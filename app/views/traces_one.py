@@ -13,7 +13,7 @@ from app.views.frame import Shown, link, plain, when
 from app.views.words import many, tokens
 from flywheel.errors import FlywheelError
 from flywheel.records import Choice, Span, Trace, model_spans
-from storage.browse import Detail, detail
+from storage.browse import Detail
 
 _RAW_SHOWN = 20_000
 
@@ -23,9 +23,7 @@ def one(here: Shown, trace_id: str) -> None:
 
     trace_id = trace_id[:200]
     _ways(trace_id)
-    found: Detail | None = kept.by_sequence(
-        here.home, "trace", lambda: detail(here.home, trace_id), trace_id
-    )
+    found = traces_data.detail_of(here.home, kept.sequence(here.home), trace_id)
     if found is None:
         st.warning(
             f"There is no trace {plain(trace_id)} here: it was erased, or is of another home."
