@@ -106,8 +106,8 @@ def heldout_plot(said: Mapping[str, Any]) -> "Figure":
         shown = [(place, row[side]) for place, row in enumerate(rows) if row[side][0] is not None]
         means = [mean for _, (mean, _, _) in shown]
         ends = [
-            [0.0 if low is None else mean - low for _, (mean, low, _) in shown],
-            [0.0 if high is None else high - mean for _, (mean, _, high) in shown],
+            [0.0 if low is None else max(0.0, mean - low) for _, (mean, low, _) in shown],
+            [0.0 if high is None else max(0.0, high - mean) for _, (mean, _, high) in shown],
         ]
         places = [place + shift for place, _ in shown]
         axes.errorbar(means, places, xerr=ends, fmt="o", color=color, capsize=3, label=side)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,6 +352,32 @@ def test_with_nothing_to_go_back_to_it_says_so(home: Home, project: str) -> None
     with pytest.raises(UsageError, match=f"{project} has no previous deployment"):
         rollback(home, project, engine=None, registry=Registry(home), by="ann", reason="?")
     assert list(home.promotions.glob("*.json")) == []
+
+
+def test_a_clock_that_was_set_back_turns_no_decisions_round(
+    home: Home, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.promote import taken_back
+
+    monkeypatch.setenv("FLYWHEEL_HOME", str(home.root))
+    candidate, now = a_candidate(home, "one"), time.time_ns()
+    run_promotion(home, engine, candidate)
+    for earlier in (1, 2):  # hours that it is set back before each of these
+        monkeypatch.setattr(time, "time_ns", lambda back=earlier: now - back * 3600 * 10**9)
+        run_rollback(home, engine)
+        if earlier == 1:
+            assert "was rolled back by ann" in str(taken_back_of(home, candidate, taken_back))
+            run_promotion(home, engine, candidate)
+    commit(home)
+    assert reconcile(home, Registry(home), engine) == []
+    told = sorted(decisions(home), key=lambda one: one.at)
+    assert [one.outcome for one in told] == ["promoted", "rolled_back"] * 2
+    assert route_of(home).champion.name == told[-1].deployment == "support-v0"
+
+
+def taken_back_of(home: Home, candidate: Deployment, asked: Callable[[Deployment], Any]) -> Any:
+    commit(home)
+    return asked(candidate)
 
 
 # --- killed --------------------------------------------------------------------------------------
