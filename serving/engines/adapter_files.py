@@ -43,7 +43,7 @@ def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None)
     """Why `folder` cannot be served as the model `name`; None = nothing says so.
 
     Args:
-        model: the base model's folder; None = unknown here, modules are not compared.
+        model: the base model's folder; None, or one without weights: modules are not compared.
 
     Raises:
         CorruptFile: its files are not an adapter's, or are cut short.
@@ -65,7 +65,8 @@ def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None)
             "max_rank in [serving] and start the server again, or train with a lower rank"
         )
     entries = tensors_of(folder / _WEIGHTS)
-    unknown = _unknown(entries, _modules(model)) if model is not None else None
+    known = _modules(model) if model is not None else {}
+    unknown = _unknown(entries, known) if known else None
     if unknown is not None:
         return f"{folder} does not fit the base model: {unknown}"
     return _not_finite(folder / _WEIGHTS, entries)

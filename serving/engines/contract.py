@@ -63,8 +63,8 @@ class Engine(Protocol):
         """`sampling`: n, temperature, top_p, top_k, seed, stop, as the routes have them."""
 
     def drain(self) -> None:
-        """Returns when all that was let in is answered. The embedded engine lets nothing new in; vLLM
-        does, so that whoever sends must have ceased."""
+        """Returns when all that was let in is answered. The embedded engine lets nothing new in;
+        vLLM does, so that whoever sends must have ceased."""
 
     def stop(self) -> None:
         """Ends it, and returns when it is gone."""

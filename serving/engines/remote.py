@@ -133,16 +133,18 @@ class RemoteVllm:
                     "--enable-lora",
                     self._url,
                 )
-            found = rendered(
-                self.model, self.home.engine / "rendering.json", self.home.logs / "engine.log"
-            )
-            why = found.why or differs(client, found)
-            if why is not None:
-                _log.warning("no template digest is recorded: %s", why)
-            self._rendered = Rendered(why=why) if why else found
+            self._rendered = self._compared(client)
             self.last_error = None
             self._load(client, client.models())
         self.alive = True
+
+    def _compared(self, client: EngineClient) -> Rendered:
+        log = self.home.logs / "engine.log"
+        found = rendered(self.model, self.home.engine / "rendering.json", log)
+        why = found.why or differs(client, found)
+        if why is not None:
+            _log.warning("no template digest is recorded: %s", why)
+        return Rendered(why=why) if why else found
 
     def _load(self, client: EngineClient, known: Sequence[str]) -> None:
         for name, folder in self._adapters().items():

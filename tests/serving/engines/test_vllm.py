@@ -262,6 +262,42 @@ def test_tools_are_offered_as_the_trainer_does_and_a_call_is_read(
     assert choices_of(gateway.traces()[-1])[0].tokens.logprobs is not None
 
 
+CALLS = '<tool_call>[{"name": "sort", "arguments": {"n": 3}}, {"name": "sort", "arguments": {}}]</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("said", "text", "arguments"),
+    [
+        (f"First. {CALLS}", "First. ", ['{"n": 3}', "{}"]),
+        ('<tool_call>{"name": "sort"}</tool_call>', None, ["{}"]),
+        ("<tool_call>[{broken</tool_call>", "<tool_call>[{broken</tool_call>", []),
+        ("No call < here", "No call < here", []),
+    ],
+)
+def test_calls_in_the_models_own_words_are_read(
+    gateway: Running, stream: bool, said: str, text: str | None, arguments: list[str]
+) -> None:
+    """The answer is forced to be `said`; how it is read is vLLM's, with our parser."""
+    answer = post(
+        gateway,
+        tools=[TOOL],
+        stream=stream,
+        max_tokens=150,
+        structured_outputs={"choice": [said]},
+    )
+    assert answer.status_code == 200, answer.text
+    choice = choices_of(gateway.traces()[-1])[0]
+    assert [json.loads(call.arguments) for call in choice.message.tool_calls] == [
+        json.loads(one) for one in arguments
+    ]
+    assert choice.message.text == (text or "")
+    assert choice.finish_reason == ("tool_calls" if arguments else "stop")
+    rendering = renderer_for(load_tokenizer(TINY))
+    assert rendering.decode(choice.tokens.completion_ids).startswith(said)
+    assert len(choice.tokens.logprobs) == len(choice.tokens.completion_ids)
+
+
 def test_an_adapter_that_is_not_loaded_is_told_as_an_engine_that_is_away(gateway: Running) -> None:
     home = Home(gateway.home.root)
     now = routing.read(home)

@@ -1,0 +1,244 @@
+"""A vLLM at a URL, with a stand-in that speaks its routes: what is missing there is said, and what
+it lost is loaded again. With the real one: test_vllm.py."""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flywheel.errors import EngineError, FlywheelError, Refused, UsageError
+from flywheel.home import Home
+from flywheel.project import ServingSection
+from serving.engines.remote import RemoteVllm
+from serving.engines.rendering import Rendered
+
+FOLDER = Path(__file__).resolve().parent
+
+
+class StandIn:
+    """Answers as vLLM would; a test changes what it says."""
+
+    def __init__(self) -> None:
+        self.owner, self.names, self.key = "vllm", ["base"], None
+        self.ids, self.logprobs, self.raw, self.runtime = True, True, False, True
+        self.loaded: dict[str, str] = {}
+        self._server: ThreadingHTTPServer | None = None
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None: ...
+
+            def do_GET(self) -> None:
+                self._say(*stand_in.get(self.path, self.headers.get("authorization")))
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                self._say(*stand_in.post(self.path, body))
+
+            def _say(self, status: int, content: Any) -> None:
+                data = b"" if content is None else json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=[0.05], daemon=True).start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        self._server, self.loaded = None, {}
+
+    def get(self, path: str, authorization: str | None) -> tuple[int, Any]:
+        if path == "/health":
+            return 200, None
+        if path != "/v1/models":
+            return 404, {"detail": "Not Found"}
+        if self.key and authorization != f"Bearer {self.key}":
+            return 401, {"error": "Unauthorized"}
+        cards = [{"id": name, "owned_by": self.owner, "root": "/base"} for name in self.names]
+        adapters = [
+            {"id": name, "owned_by": self.owner, "root": path} for name, path in self.loaded.items()
+        ]
+        return 200, {"data": cards + adapters}
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/v1/chat/completions":
+            return 200, self._answer(body)
+        if path == "/v1/load_lora_adapter" and self.runtime:
+            if not body["lora_path"]:
+                return 400, {"error": {"message": "both must be provided"}}
+            self.loaded[body["lora_name"]] = body["lora_path"]
+            return 200, None
+        return 404, {"detail": "Not Found"}
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        scale = 1.0 if self.raw else body["temperature"]
+        top = [{"token": t, "logprob": lp / scale} for t, lp in (("a", -0.5), ("b", -1.7))]
+        content = [{"token": "a", "logprob": math.log(0.6), "top_logprobs": top}]
+        choice: dict[str, Any] = {"index": 0, "message": {"content": "a"}}
+        choice["logprobs"] = {"content": content} if self.logprobs else None
+        answer = {"choices": [choice], "usage": {"completion_tokens": 1}}
+        if self.ids:
+            choice["token_ids"] = [5]
+            answer["prompt_token_ids"] = [1, 2]
+        return answer
+
+
+@pytest.fixture
+def there() -> Iterator[StandIn]:
+    stand_in = StandIn()
+    try:
+        yield stand_in
+    finally:
+        stand_in.stop()
+
+
+class Remote(RemoteVllm):
+    """The trainer's rendering costs an import of its library; it is tried with the real vLLM."""
+
+    def _compared(self, *_: Any) -> Rendered:
+        return Rendered(why="not in this test")
+
+
+def remote_of(there: StandIn, home: Path, adapters: dict[str, Path] | None = None) -> Remote:
+    serving = ServingSection(engine="vllm", engine_url=f"http://127.0.0.1:{there.port}/v1")
+    return Remote(
+        Home(home), FOLDER, serving, adapters=lambda: adapters or {}, key=there.key, look_s=0.05
+    )
+
+
+def _no_vllm(there: StandIn) -> None:
+    there.owner = "somebody"
+
+
+def _other_name(there: StandIn) -> None:
+    there.names = ["meta/llama"]
+
+
+def _no_ids(there: StandIn) -> None:
+    there.ids = False
+
+
+def _no_logprobs(there: StandIn) -> None:
+    there.logprobs = False
+
+
+def _raw(there: StandIn) -> None:
+    there.raw = True
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_no_vllm, "is no vLLM"),
+        (_other_name, "serves meta/llama: start it with --served-model-name base"),
+        (_no_ids, "gives no token ids"),
+        (_no_logprobs, "gives no logprobs"),
+        (_raw, "--logprobs-mode processed_logprobs"),
+    ],
+)
+def test_one_that_could_not_carry_a_turn_is_refused_in_words(
+    there: StandIn, tmp_path: Path, change: Callable[[StandIn], None], why: str
+) -> None:
+    change(there)
+    with pytest.raises(UsageError, match=why):
+        remote_of(there, tmp_path).start()
+
+
+def test_a_key_is_sent_and_missed(there: StandIn, tmp_path: Path) -> None:
+    there.key = "secret"
+    remote = remote_of(there, tmp_path)
+    remote.start()
+    remote.stop()
+    remote._key = None
+    with pytest.raises(UsageError, match="FLYWHEEL_ENGINE_KEY"):
+        remote.start()
+
+
+def test_nobody_there_is_an_engine_error_with_its_url(there: StandIn, tmp_path: Path) -> None:
+    there.stop()
+    with pytest.raises(EngineError, match=f"127.0.0.1:{there.port} did not answer"):
+        remote_of(there, tmp_path).start()
+
+
+def test_one_that_takes_no_adapters_serves_and_says_so_at_each(
+    there: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture, adapter: Path
+) -> None:
+    there.runtime = False
+    remote = remote_of(there, tmp_path)
+    remote.start()
+    try:
+        assert remote.alive and "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in caplog.text
+        with pytest.raises(Refused, match="takes no adapters while it runs"):
+            remote.load_adapter("shop-v1", adapter)
+        with pytest.raises(Refused, match="run by somebody else"):
+            remote.load_weights(tmp_path)
+    finally:
+        remote.stop()
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """Small enough to be written by hand; the stand-in does not look at it."""
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"r": 4, "peft_type": "LORA"}')
+    name = "base_model.model.model.layers.0.q_proj.lora_A.weight"
+    header = json.dumps({name: {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}}).encode()
+    (folder / "adapter_model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(4)
+    )
+    return folder
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_what_it_lost_is_loaded_again_and_its_absence_is_seen(
+    there: StandIn, tmp_path: Path, adapter: Path
+) -> None:
+    remote = remote_of(there, tmp_path, {"shop-v1": adapter})
+    remote.start()
+    try:
+        assert there.loaded == {"shop-v1": str(adapter.resolve())}
+        there.loaded.clear()
+        wait_for(lambda: "shop-v1" in there.loaded)
+        there.stop()
+        wait_for(lambda: not remote.alive)
+        assert remote.last_error and str(there.port) in remote.last_error
+        restarts = remote.restarts
+        there.start()
+        wait_for(lambda: remote.alive and "shop-v1" in there.loaded)
+        assert remote.restarts == restarts + 1 and remote.last_error is None
+    finally:
+        remote.stop()
+
+
+def test_while_it_is_away_calls_are_errors_of_ours(there: StandIn, tmp_path: Path) -> None:
+    remote = remote_of(there, tmp_path)
+    remote.start()
+    there.stop()
+    try:
+        assert not remote.ready()
+        with pytest.raises(FlywheelError):
+            remote.generate("base", [1], max_tokens=1)
+    finally:
+        remote.stop()
