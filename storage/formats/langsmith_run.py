@@ -55,45 +55,49 @@ def read_run(
     external = external if isinstance(external, str) and external else id
     kind = kind or _guessed(run)
     ours = _KINDS.get(kind or "", "other")
-    known = {name for key, name in (("run_type", "kind"), ("name", "name"), ("error", "error"))
+    name = str(run.get("name") or "")
+    known = {field for key, field in (("name", "name"), ("error", "error"))
              if run.get(key) is not None}  # fmt: skip
     if kind is not None:
         known.add("kind")
-    span = Span(id=id, kind=ours, name=str(run.get("name") or ""))
-    times = {"start": nanoseconds(run.get("start_time")), "end": nanoseconds(run.get("end_time"))}
-    known |= {name for name, time in times.items() if time is not None}
     if verb == "post" or run.get("parent_run_id") is not None:
         known.add("parents")
+    start, end = nanoseconds(run.get("start_time")), nanoseconds(run.get("end_time"))
+    known |= {field for field, time in (("start", start), ("end", end)) if time is not None}
     call = tool = result = None
     if ours == "model":
         call, said = _call(run, rest)
         known |= said
     elif ours == "tool":
-        tool, result = _tool(run, span.name, rest)
-        known |= {name for name, one in (("tool", tool), ("result", result)) if one is not None}
+        tool, result = _tool(run, name, rest)
+        known |= {field for field, one in (("tool", tool), ("result", result)) if one is not None}
     else:
-        rest.put("inputs", run.get("inputs"))
-        rest.put("outputs", run.get("outputs"))
-        if kind not in (None, "chain"):
-            rest.put("run_type", kind)
-    facts = _facts(run)
+        _put_step(run, kind, rest)
     _put_rest(run, rest)
     parent = run.get("parent_run_id")
-    version = 0 if verb == "post" and times["end"] is None else (times["end"] or 10**6) // 10**6
     span = Span(
         id=id,
         kind=ours,
-        name=span.name,
+        name=name,
         parents=(parent,) if isinstance(parent, str) and parent else (),
-        start=times["start"],
-        end=times["end"],
+        start=start,
+        end=end,
         error=str(run["error"]) if run.get("error") is not None else None,
         call=call,
         tool=tool,
         result=result,
         attributes=rest.take(),
     )
-    return external, part(span, *known, version=version), facts
+    version = 0 if verb == "post" and end is None else (end or 10**6) // 10**6
+    return external, part(span, *known, version=version), _facts(run)
+
+
+def _put_step(run: dict[str, Any], kind: str | None, rest: Rest) -> None:
+    """What a chain, a retriever, a parser was given and gave."""
+    rest.put("inputs", run.get("inputs"))
+    rest.put("outputs", run.get("outputs"))
+    if kind not in (None, "chain"):
+        rest.put("run_type", kind)
 
 
 def _guessed(run: dict[str, Any]) -> str | None:

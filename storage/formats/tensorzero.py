@@ -8,7 +8,7 @@ stands as an Unknown part, since the words of the prompt are not in the row.
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.records import Feedback, ModelCall, Span, Trace, trace_id
+from flywheel.records import Feedback, ModelCall, Sampling, Span, Trace, trace_id
 
 from .feedback import kind_of
 from .messages import name_of, read_sampling, read_tools
@@ -61,15 +61,6 @@ def _inference(row: dict[str, Any], context: Context) -> Parsed:
     messages = read_conversation(nested(row.get("input")), rest)
     choices = read_gave(nested(row.get("output")), rest)
     tools, asked = _tools(row, rest)
-    parameters = nested(row.get("inference_params"))
-    parameters = parameters if isinstance(parameters, dict) else {}
-    inner = parameters.get("chat_completion")
-    chosen = inner if isinstance(inner, dict) else parameters
-    known = {"temperature", "top_p", "max_tokens", "seed", "stop_sequences"}
-    others = {key: one for key, one in chosen.items() if key not in known and one is not None}
-    if row.get("output_schema"):
-        schema = {"schema": nested(row["output_schema"])}
-        others["response_format"] = {"type": "json_schema", "json_schema": schema}
     rest.put_others(row, _ROW, "")
     name = str(row.get("function_name") or "")
     attributes = rest.take()
@@ -93,9 +84,7 @@ def _inference(row: dict[str, Any], context: Context) -> Parsed:
             choices=choices,
             tools=tools,
             model=model if isinstance(model, str) else None,
-            sampling=read_sampling(
-                {**chosen, "stop": chosen.get("stop_sequences")}, {**others, **asked}
-            ),
+            sampling=_sampling(row, asked),
         ),
         attributes=attributes,
     )
@@ -109,6 +98,19 @@ def _inference(row: dict[str, Any], context: Context) -> Parsed:
         raw=context.raw,
     )
     return Parsed([trace], [], rest.counts)
+
+
+def _sampling(row: dict[str, Any], asked: dict[str, Any]) -> Sampling:
+    parameters = nested(row.get("inference_params"))
+    parameters = parameters if isinstance(parameters, dict) else {}
+    inner = parameters.get("chat_completion")
+    chosen = inner if isinstance(inner, dict) else parameters
+    known = {"temperature", "top_p", "max_tokens", "seed", "stop_sequences"}
+    others = {key: one for key, one in chosen.items() if key not in known and one is not None}
+    if row.get("output_schema"):
+        schema = {"schema": nested(row["output_schema"])}
+        others["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return read_sampling({**chosen, "stop": chosen.get("stop_sequences")}, {**others, **asked})
 
 
 def _tools(
