@@ -17,18 +17,15 @@ from flywheel.durable import is_full
 from flywheel.errors import Busy, Full
 from flywheel.home import Home
 from flywheel.progress import report
-from flywheel.records import Message, Reasoning, Refusal, Text, ToolCall, ToolResult, Truncated
 from storage.database import reading
 from storage.locks import held
-from storage.rows import bodies, seen_as, table_of
+from storage.spoken import NOTHING, spoken
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH = 4000
 """Traces that one step indexes: about a second."""
-LONGEST = 64 << 10
-"""Characters of one trace that are indexed; what is beyond is not found."""
 PREVIEW = 240
 MATCHES = 20_000
 """Newest matches that a search gives; more are counted as `many`."""
@@ -176,7 +173,7 @@ def _step(home: Home, project: str) -> int:
             ).fetchall()
             if not wanted:
                 return 0
-            spoken = _spoken(database, [one for one, _ in wanted])
+            words_of = spoken(database, [one for one, _ in wanted])
         index.executemany(
             "DELETE FROM words WHERE rowid IN (SELECT doc FROM docs WHERE trace_id = ?)",
             [(one,) for one, _ in wanted],
@@ -185,7 +182,7 @@ def _step(home: Home, project: str) -> int:
         ((top,),) = index.execute("SELECT coalesce(max(doc), 0) FROM docs").fetchall()
         docs, words = [], []
         for number, (one, _) in enumerate(wanted, top + 1):
-            said = spoken.get(one, _NOTHING)
+            said = words_of.get(one, NOTHING)
             docs.append((number, one, said.ask[:PREVIEW], said.answer[:PREVIEW]))
             words.append((number, _spaced(said.said)))
         index.executemany("INSERT INTO docs VALUES (?, ?, ?, ?)", docs)
@@ -202,65 +199,6 @@ def _step(home: Home, project: str) -> int:
 def _newest(database: "DuckDBPyConnection") -> int:
     ((last,),) = database.execute("SELECT coalesce(max(sequence), 0) FROM segments").fetchall()
     return int(last)
-
-
-class _Spoken(NamedTuple):
-    said: str
-    ask: str
-    answer: str
-
-
-_NOTHING = _Spoken("", "", "")
-
-
-def _spoken(database: "DuckDBPyConnection", ids: list[str]) -> dict[str, _Spoken]:
-    """What was said in each trace, each message once, and its last question and answer."""
-    import msgspec
-
-    with seen_as(database, "wanted", table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])):
-        rows = database.execute(
-            "SELECT trace_id, input, output FROM spans WHERE rowid IN (SELECT rowid FROM spans "
-            "WHERE trace_id IN (SELECT wanted_id FROM wanted)) AND input IS NOT NULL "
-            "ORDER BY coalesce(started, 0), id"
-        ).fetchall()
-    keys = {key for _, asked, given in rows for key in (*asked, *given)}
-    read = msgspec.json.Decoder(Message).decode
-    texts = {key: _text(read(body)) for key, body in bodies(database, "messages", keys)}
-    order: dict[str, dict[str, None]] = {}
-    last: dict[str, tuple[str, str]] = {}
-    for trace_id, asked, given in rows:
-        order.setdefault(trace_id, {}).update(dict.fromkeys((*asked, *given)))
-        ask = next((text for key in reversed(asked) if (text := texts[key][1])), "")
-        if given or trace_id not in last:
-            last[trace_id] = (ask, texts[given[0]][0] if given else "")
-    return {
-        trace_id: _Spoken(
-            "\n".join(filter(None, (texts[key][0] for key in said)))[:LONGEST], *last[trace_id]
-        )
-        for trace_id, said in order.items()
-    }
-
-
-def _text(message: Message) -> tuple[str, str]:
-    """What a message says, and the same where it is a user's."""
-    if message.role in ("system", "developer"):
-        return "", ""
-    pieces = []
-    for part in message.parts:
-        match part:
-            case Text() | Reasoning() | Refusal():
-                pieces.append(part.text)
-            case ToolCall():
-                pieces.append(f"{part.name} {part.arguments}")
-            case ToolResult():
-                pieces.append(part.content)
-            case Truncated():
-                pieces.append(part.kept)
-            case _:
-                pass
-    text = "\n".join(pieces)[:LONGEST].replace("\x00", " ")
-    text = text.encode("utf-8", "replace").decode()
-    return text, text if message.role == "user" else ""
 
 
 def _place(home: Home, project: str) -> tuple[int, str, int]:
