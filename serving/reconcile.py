@@ -40,14 +40,18 @@ def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> lis
     Returns what it did, a line each; [] = all was in line. A project whose promotion is running in
     a living process is left to that.
     """
+    from serving.registry_pages import write_pages
+
     routed = routing.read(home).projects
     left = {path.stem for path in home.promotions.glob("*.json")}
     told: list[str] = []
     for project in sorted(left | set(routed)):
         try:
             with alone(home, project, wait_s=0.2):
-                told += settle(home, project, registry, engine)
-                told += _align(home, project, registry)
+                done = settle(home, project, registry, engine) + _align(home, project, registry)
+                if done:
+                    write_pages(home, registry, project)
+                told += done
         except Busy:
             told.append(f"{project}: a promotion is under way, left to it")
         except FlywheelError as error:

@@ -50,12 +50,16 @@ class Version(Record, frozen=True, kw_only=True):
 
 def version_of(registry: Registry, project: str, number: str) -> Version:
     """
+    Args:
+        number: as MLflow has it, or in a deployment's name.
+
     Raises:
         UsageError: there is none of that number.
     """
     known = {one.number: one for one in versions(registry, project)}
-    if number.strip().lstrip("v") in known:
-        return known[number.strip().lstrip("v")]
+    wanted = number.strip().removeprefix(f"{project}-").removeprefix("v")
+    if wanted in known:
+        return known[wanted]
     there = ", ".join(sorted(known, key=int)) or "none"
     raise UsageError(f"MLflow has no version {number} of {project}; there are: {there}")
 

@@ -4,6 +4,7 @@ Enters a project; leaves plain data for the flow that answers it. Nothing of our
 nothing was ever registered.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from prefect import task
 
 from flywheel.project import load_project
 from tasks.events import tell_registered
+from tasks.slots import deployed_run
 from tasks.step import worth_another_try
 from tasks.turns import home
+
+_PATIENCE_S = 900
 
 
 @task(retries=2, retry_delay_seconds=2, retry_condition_fn=worth_another_try, timeout_seconds=300)
@@ -36,8 +40,20 @@ def look(folder: str) -> dict[str, Any]:
 
 @task(retries=2, retry_delay_seconds=2, retry_condition_fn=worth_another_try, timeout_seconds=300)
 def tell_newcomer(folder: str, version: str) -> bool:
-    """Whether an automation was told of it just now, and will start its evaluation."""
-    return tell_registered(load_project(Path(folder)).name, version)
+    """Whether its evaluation is an automation's, which was told of it now or a while ago; one that
+    did not do it, because a turn was under way, say, is not waited for any longer."""
+    project = load_project(Path(folder)).name
+    if tell_registered(project, version):
+        return True
+    return deployed_run() is not None and _told_lately(project)
+
+
+def _told_lately(project: str) -> bool:
+    try:
+        told = (home().prefect / "told" / f"{project}.json").stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return abs(time.time() - told) < _PATIENCE_S
 
 
 @task(retries=2, retry_delay_seconds=2, retry_condition_fn=worth_another_try, timeout_seconds=300)
