@@ -86,6 +86,8 @@ def main() -> None:
         except Exception as error:
             if is_full(error):
                 fail(f"no space left ({error}): free some and run again", Full.exit_code)
+            if told := _prefect_gone(error):
+                fail(told, 1)
             traceback.print_exc()
             fail(f"{type(error).__name__}: {error}", 1)
 
@@ -93,6 +95,15 @@ def main() -> None:
 def _only_our_object() -> contextlib.AbstractContextManager[Any]:
     """Where a script reads our standard output, what others print goes to standard error."""
     return contextlib.redirect_stdout(sys.stderr) if _for_script() else contextlib.nullcontext()
+
+
+def _prefect_gone(error: Exception) -> str | None:
+    """What to tell where Prefect's server died under a command; None = something else is wrong."""
+    if "prefect" not in sys.modules:
+        return None
+    from flows.server import gone
+
+    return gone(error)
 
 
 def _for_script() -> bool:

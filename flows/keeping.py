@@ -106,6 +106,9 @@ def server_settings(home: Home, url: str) -> dict[str, str]:
         "PREFECT_SERVER_SERVICES_LATE_RUNS_LOOP_SECONDS": "15",
         "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_LOOP_SECONDS": "60",
         "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_LOOP_SECONDS": "60",
+        "PREFECT_SERVER_SERVICES_CLEANUP_RECONCILER_LOOP_SECONDS": "60",
+        "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "30",
+        "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "30",
     }
     return {name: value for name, value in wanted.items() if name not in os.environ}
 

@@ -127,6 +127,21 @@ def wait_for(url: str, there: Callable[[], bool], log: Path) -> None:
         time.sleep(0.2)
 
 
+def gone(error: BaseException | None) -> str | None:
+    """What to tell of an error that comes from Prefect's server being gone; None = it does not."""
+    url = os.environ.get("PREFECT_API_URL")
+    while error is not None:
+        if url and type(error).__module__.partition(".")[0] in ("httpx", "httpcore"):
+            if answers(url):
+                return None
+            return (
+                f"Prefect's server at {url} does not answer any more. What was done is kept: once "
+                "it is back, run the same command again"
+            )
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def answers(url: str, wait_s: float = 5.0) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with contextlib.suppress(OSError, urllib.error.URLError):

@@ -186,9 +186,9 @@ def run_name() -> str:
 
     given = flow_run.parameters or {}
     folder = given.get("project") or given.get("project_folder")
-    project = ""
+    project = (settings().deployment or "").partition("/")[2]
     if folder:
         with contextlib.suppress(FlywheelError):
-            project = f" of {load_project(Path(folder)).name}"
+            project = load_project(Path(folder)).name
     due = flow_run.scheduled_start_time
-    return f"{flow_run.flow_name}{project}, {due:%Y-%m-%d %H:%M:%S}"
+    return f"{flow_run.flow_name}{f' of {project}' if project else ''}, {due:%Y-%m-%d %H:%M:%S}"

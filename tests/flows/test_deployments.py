@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -383,15 +384,30 @@ def pid_of(home: Home, run: Any) -> int | None:
 
 
 def test_a_worker_without_the_model_says_what_to_do_and_goes_on(kept: Kept, tmp_path: Path) -> None:
+    """An event starts the turn, once though it came twice."""
     from flows.deployments import deploy
+    from tasks.events import BROKEN, emit
 
     project = project_in(tmp_path / "bare", name="bare")
     deploy(kept.home, [project])
     (project.folder / "base").unlink()
-    failed = ended(start("turn", project="bare"))
+    emit("bare", BROKEN, "bare-v0", {"reason": "worse"})
+    emit("bare", BROKEN, "bare-v0", {"reason": "worse"})
+    (started,) = until("the event's turn", lambda: runs("turn", "bare"))
+    failed = ended(started.id)
     assert (failed.state.type.value, failed.run_count) == ("FAILED", 1)
     assert "make model" in failed.state.message
     assert ended(start("ingest", project="bare")).state.name == "Completed"
+    assert len(runs("turn", "bare")) == 1
+
+
+def test_a_new_version_in_the_registry_starts_its_trial(kept: Kept) -> None:
+    from tasks.events import REGISTERED, emit
+
+    emit("sorting", REGISTERED, "7", {"version": "7"})
+    (started,) = until("its trial", lambda: runs("trial"))
+    assert started.parameters["version"] == "7" and started.parameters["promote"] is False
+    assert "7" in ended(started.id).state.message, "there is no such version"
 
 
 def test_a_run_whose_deployment_is_gone_ends_marked_and_the_worker_goes_on(kept: Kept) -> None:
@@ -433,6 +449,33 @@ def test_a_command_outlives_the_death_of_its_own_server(tmp_path: Path) -> None:
     said, _ = command.communicate(timeout=120)
     assert command.returncode == 0, said
     assert json.loads(said)["segments"] == 1
+
+
+def test_a_command_whose_server_is_gone_for_good_says_that_it_goes_on_later(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "alone")
+    home.locks.mkdir(parents=True)
+    said_at = tmp_path / "url"
+    other = subprocess.Popen(
+        [sys.executable, "-m", "flows.server", "--said", str(said_at)],
+        env=surroundings(home.root, PREFECT_HOME=str(tmp_path / "other")),
+    )
+    url = until("its URL", lambda: said_at.exists() and said_at.read_text())
+    environment = surroundings(home.root, PREFECT_API_URL=url, PREFECT_CLIENT_MAX_RETRIES="1")
+    arguments = [*FLYWHEEL, "ingest", "--json"]
+    with committer_held(home):
+        command = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+        until("the step", lambda: has_open(command.pid, home.locks / "commit.lock"))
+        other.kill()
+        other.wait()
+    said, _ = command.communicate(timeout=240)
+    assert command.returncode == 1
+    error = json.loads(said.splitlines()[-1])["error"]
+    assert url in error and "run the same command again" in error
+    from storage.inbox import Inbox
+
+    assert Inbox(home).pending() == [], "what it was at was done"
 
 
 def has_open(pid: int, file: Path) -> bool:

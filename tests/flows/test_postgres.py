@@ -119,7 +119,7 @@ def test_prefect_runs_on_postgres_by_one_setting(postgres: str, tmp_path: Path) 
                 assert time.monotonic() < until, (home / "logs" / "prefect.log").read_text()[-2000:]
                 time.sleep(0.5)
             told_name = asyncio.run(told(postgres, "SELECT name FROM flow_run WHERE run_count = 1"))
-            assert told_name.startswith("ingest, 20")
+            assert told_name.startswith("ingest of sorting, 20")
         finally:
             prefect.terminate()
     assert not (home / "prefect" / "prefect.db").exists()
