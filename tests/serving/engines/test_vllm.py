@@ -262,7 +262,10 @@ def test_tools_are_offered_as_the_trainer_does_and_a_call_is_read(
     assert choices_of(gateway.traces()[-1])[0].tokens.logprobs is not None
 
 
-CALLS = '<tool_call>[{"name": "sort", "arguments": {"n": 3}}, {"name": "sort", "arguments": {}}]</tool_call>'
+CALLS = (
+    '<tool_call>[{"name": "sort", "arguments": {"n": 3}}, '
+    '{"name": "sort", "arguments": {}}]</tool_call>'
+)
 
 
 @pytest.mark.parametrize("stream", [False, True])
