@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 
 from app.dashboard_server import LOOPBACK
-from app.people import Person, file_of, people, person_of
+from app.people import Person, file_of, people, person_of, proven_name
 from app.views import frame
 from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
@@ -131,10 +131,7 @@ def _proven() -> str:
         st.button("Sign in", on_click=st.login, type="primary")
         st.stop()
     st.button("Sign out", on_click=st.logout)
-    if user.get("email") and user.get("email_verified") is not False:
-        name = str(user["email"])
-    else:
-        name = str(user.get("sub") or "somebody")  # a display name is its owner's to choose
+    name = proven_name(user)
     st.text(name)
     return name
 

@@ -6,9 +6,10 @@ only this machine can, is promoter; whoever signed in from elsewhere is a viewer
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -73,6 +74,14 @@ def person_of(home: Home, name: str, *, local: bool) -> Person:
         return Person(name, "promoter" if local else "viewer")
     named = {one.casefold(): role for one, role in known.people.items()}
     return Person(name, named.get(name.casefold(), known.default))
+
+
+def proven_name(user: Mapping[str, Any]) -> str:
+    """The name that a sign-in proves: the address, where the provider does not doubt it, else its
+    own id of the person. A display name is its owner's to choose, so it gives no role."""
+    if user.get("email") and user.get("email_verified") is not False:
+        return str(user["email"])
+    return str(user.get("sub") or "somebody")
 
 
 def allowed(person: Person, role: str) -> bool:

@@ -134,6 +134,7 @@ def forget(home: Home, project: str, ids: Sequence[str]) -> None:
                     [one],
                 )
                 index.execute("DELETE FROM docs WHERE trace_id = ?", [one])
+            index.execute("UPDATE state SET indexed = (SELECT count(*) FROM docs)")
             index.execute("INSERT INTO words (words) VALUES ('optimize')")
             index.commit()
             index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -178,7 +179,9 @@ def _step(home: Home, project: str) -> int:
             "DELETE FROM words WHERE rowid IN (SELECT doc FROM docs WHERE trace_id = ?)",
             [(one,) for one, _ in wanted],
         )
-        index.executemany("DELETE FROM docs WHERE trace_id = ?", [(one,) for one, _ in wanted])
+        replaced = index.executemany(
+            "DELETE FROM docs WHERE trace_id = ?", [(one,) for one, _ in wanted]
+        ).rowcount
         ((top,),) = index.execute("SELECT coalesce(max(doc), 0) FROM docs").fetchall()
         docs, words = [], []
         for number, (one, _) in enumerate(wanted, top + 1):
@@ -187,10 +190,9 @@ def _step(home: Home, project: str) -> int:
             words.append((number, _spaced(said.said)))
         index.executemany("INSERT INTO docs VALUES (?, ?, ?, ?)", docs)
         index.executemany("INSERT INTO words (rowid, said) VALUES (?, ?)", words)
-        ((indexed,),) = index.execute("SELECT count(*) FROM docs").fetchall()
         index.execute(
-            "UPDATE state SET since = ?, id = ?, indexed = ?",
-            [wanted[-1][1], wanted[-1][0], indexed],
+            "UPDATE state SET since = ?, id = ?, indexed = indexed + ?",
+            [wanted[-1][1], wanted[-1][0], len(wanted) - replaced],
         )
         index.commit()
     return len(wanted)

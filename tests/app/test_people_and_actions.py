@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.actions import act_once, actions, may, note, start_command
-from app.people import Person, allowed, person_of
+from app.people import Person, allowed, person_of, proven_name
 from flywheel import once
 from flywheel.errors import Busy, Refused, UsageError
 from flywheel.home import Home
@@ -45,6 +45,18 @@ def test_a_file_that_does_not_fit_gives_nobody_a_role(home: Home, text: str) -> 
     (home.root / "people.toml").write_text(text)
     with pytest.raises(UsageError, match=r"people\.toml"):
         person_of(home, "ann", local=True)
+
+
+def test_a_display_name_or_a_doubted_address_gives_no_role(home: Home) -> None:
+    (home.root / "people.toml").write_text('[people]\nann = "promoter"\n"a@x.org" = "reviewer"\n')
+
+    def role(**user: object) -> str:
+        return person_of(home, proven_name(user), local=False).role
+
+    assert role(email="a@x.org", email_verified=True, sub="1") == "reviewer"
+    assert role(email="a@x.org", sub="1") == "reviewer"
+    assert role(email="a@x.org", email_verified=False, sub="1") == "viewer"
+    assert role(name="ann", sub="1") == "viewer" and role() == "viewer"
 
 
 def test_each_role_may_what_the_ones_before_may() -> None:
