@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from flywheel.errors import CorruptFile, EngineError
 from flywheel.home import Home
@@ -125,7 +125,9 @@ class Keeper:
 
     def _failed(self) -> bool:
         with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
-            return client.health().get("status") == "failed"
+            said = client.health()
+            self._note(said)
+            return bool(said.get("status") == "failed")
 
     async def stop(self) -> None:
         self.state.phase = "stopping"
@@ -155,8 +157,12 @@ class Keeper:
         with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
             if not client.ready():
                 raise EngineError("the engine is loading")
-            said = client.health()
-            self.state.template_digest = said.get("template_digest")
-            self.state.tokenizer_digest = said.get("tokenizer_digest")
+            self._note(client.health())
             known = client.models()
         return [champion.name for champion in champions if served_as(champion) not in known]
+
+    def _note(self, said: dict[str, Any]) -> None:
+        """Which template and tokenizer answers come from; vLLM's are known a moment after it is
+        ready."""
+        self.state.template_digest = said.get("template_digest")
+        self.state.tokenizer_digest = said.get("tokenizer_digest")

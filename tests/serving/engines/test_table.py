@@ -13,12 +13,14 @@ from flywheel.home import Home
 from flywheel.project import ServingSection, load_project
 from flywheel.settings import Settings
 from serving import server
+from serving.engines import vllm_command
 from serving.engines.adapter_files import linear_modules, linked, misfit
 from serving.engines.process import EngineProcess
 from serving.engines.reach import Access, read_access, write_access
 from serving.engines.remote import RemoteVllm
 from serving.engines.table import ENGINES
-from serving.engines.vllm import VllmProcess, rank_room
+from serving.engines.vllm import VllmProcess
+from serving.engines.vllm_command import rank_room
 from tests.serving.engines.test_contract import DAMAGES, _gone
 
 TINY = Path(__file__).resolve().parents[2] / "sorting" / "base"
@@ -70,7 +72,10 @@ def test_on_a_gpu_the_command_is_the_same_and_the_flags_are_not(tmp_path: Path) 
     for device in ("cpu", "gpu"):
         engine = made("vllm", ServingSection(device=device), settings, Home(tmp_path))
         assert isinstance(engine, VllmProcess)
-        flags[device] = (list(engine._flags()), engine._environment())
+        flags[device] = (
+            list(vllm_command.flags(engine.model, engine._serving)),
+            engine._environment(),
+        )
     assert "--enforce-eager" in flags["cpu"][0] and "--enforce-eager" not in flags["gpu"][0]
     assert "VLLM_CPU_KVCACHE_SPACE" in flags["cpu"][1]
     assert not any(name.startswith(("VLLM_CPU", "OMP")) for name in flags["gpu"][1])

@@ -1,0 +1,132 @@
+"""What vLLM is started with: its arguments and its environment variables.
+
+docs/decisions/vllm.md says why each stands here.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from flywheel.errors import EngineError, UsageError
+from flywheel.project import ServingSection
+from serving.engines.adapter_files import linear_modules
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Those that vLLM makes room for."""
+_RESIDENT = 4
+"""Adapters in one batch: champion, previous, challenger, candidate."""
+_IN_MEMORY = 8
+"""Adapters that it keeps beside them before it would read one from its folder again."""
+_GIB = 2**30
+_MOST_CACHE_GIB = 4
+_SMOL = "named SmolLM, trained by Hugging Face"
+_HERE = Path(__file__).resolve().parent
+
+
+def flags(model: Path, serving: ServingSection) -> Iterator[str]:
+    """The arguments after host and port.
+
+    Raises:
+        UsageError: [serving] asks for what vLLM cannot do.
+    """
+    yield from ("--model", str(model), "--served-model-name", "base")
+    yield from ("--dtype", serving.dtype, "--max-model-len", str(serving.context))
+    # Its default, raw, is before temperature: not what the tokens were drawn from.
+    yield from ("--logprobs-mode", "processed_logprobs")
+    # Sampling that a request does not name is OpenAI's, not the model folder's.
+    yield from ("--generation-config", "vllm")
+    yield from ("--enable-lora", "--max-lora-rank", str(rank_room(serving.max_rank)))
+    yield from ("--max-loras", str(_RESIDENT), "--max-cpu-loras", str(_IN_MEMORY))
+    # Without the output head: adapted, it ends the engine when prompts are scored in a batch.
+    yield from ("--lora-target-modules", *linear_modules(model))
+    yield from ("--enable-prefix-caching", "--enable-prompt-tokens-details")
+    yield from ("--max-num-seqs", str(max(64, serving.max_concurrent)))
+    yield from ("--enable-auto-tool-choice", "--tool-call-parser")
+    if _SMOL in _template(model):
+        yield "flywheel_smollm2"
+        yield from ("--tool-parser-plugin", str(_HERE / "vllm_tool_parser.py"))
+        yield from ("--chat-template", str(_HERE / "smollm2.jinja"))
+    else:
+        yield "hermes"
+    yield from ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
+    if serving.device == "cpu":
+        yield "--enforce-eager"
+
+
+def variables(
+    model: Path, serving: ServingSection, *, key: str, threads: int, place: Path
+) -> dict[str, str]:
+    """Environment variables; `place` is where its caches lie."""
+    common = {
+        "VLLM_API_KEY": key,
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_RPC_BASE_PATH": ".",
+        "VLLM_CACHE_ROOT": f"{place}/cache",
+        "VLLM_CONFIG_ROOT": f"{place}/config",
+        "TORCHINDUCTOR_CACHE_DIR": f"{place}/cache/inductor",
+        "TRITON_CACHE_DIR": f"{place}/cache/triton",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if serving.device == "gpu":
+        return common
+    return {
+        **common,
+        "VLLM_CPU_KVCACHE_SPACE": str(_cache_gib(model, serving)),
+        # Pinned to cores of its choice it would fight with the trainer for the same ones.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "MALLOC_ARENA_MAX": "2",
+        # Small helpers would be compiled by C++ amid the first request, for half a minute.
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+
+
+def rank_room(max_rank: int) -> int:
+    """The smallest rank of vLLM's that `max_rank` fits into.
+
+    Raises:
+        UsageError: none does.
+    """
+    room = next((rank for rank in _RANKS if rank >= max_rank), None)
+    if room is None:
+        raise UsageError(f"[serving] max_rank is {max_rank}; vLLM takes up to {_RANKS[-1]}")
+    return room
+
+
+def _cache_gib(model: Path, serving: ServingSection) -> int:
+    """Room for all requests at full length, within bounds."""
+    config = _config(model)
+    heads = config.get("num_key_value_heads") or config.get("num_attention_heads") or 32
+    dim = config.get("head_dim") or config.get("hidden_size", 4096) // (
+        config.get("num_attention_heads") or 32
+    )
+    size = 4 if serving.dtype == "float32" else 2
+    token = 2 * size * heads * dim * config.get("num_hidden_layers", 32)
+    whole = token * serving.context * serving.max_concurrent
+    return max(1, min(_MOST_CACHE_GIB, -(-whole // _GIB)))
+
+
+def _template(model: Path) -> str:
+    file = model / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    try:
+        return str(json.loads((model / "tokenizer_config.json").read_bytes())["chat_template"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _config(model: Path) -> dict[str, int]:
+    try:
+        found: dict[str, int] = json.loads((model / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise EngineError(f"the model in {model} cannot be read: {error}") from error
+    return found
