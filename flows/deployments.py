@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from flows.worker import POOL
+from flows.worker import have_pool
 from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
 from flywheel.progress import report
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 CODE = Path(__file__).resolve().parent.parent
 _PLACE = re.compile(r"\{\{\s*\$(FLYWHEEL_[A-Z]+)\s*\}\}")
-_RUNS_AT_ONCE = 4
-"""Of the whole pool, as it is made; what a person sets later stays."""
 
 
 def queue_of() -> str:
@@ -191,24 +189,6 @@ def ours(client: "SyncPrefectClient", home: Home, name: str) -> "dict[str, Deplo
 def take_away(client: "SyncPrefectClient", deployment: "DeploymentResponse") -> None:
     client.delete_resource_owned_automations(f"prefect.deployment.{deployment.id}")
     client.delete_deployment(deployment.id)
-
-
-def have_pool(client: "SyncPrefectClient") -> None:
-    """The work pool of type process, made if there is none."""
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-    from prefect.workers.process import ProcessWorker
-
-    with contextlib.suppress(ObjectAlreadyExists):
-        client.create_work_pool(
-            WorkPoolCreate(
-                name=POOL,
-                type="process",
-                description="Flywheel's flows, each in a process of its own",
-                base_job_template=ProcessWorker.get_default_base_job_template(),
-                concurrency_limit=_RUNS_AT_ONCE,
-            )
-        )
 
 
 def _prefect_deploy(made: dict[str, Any]) -> None:
