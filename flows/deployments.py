@@ -5,7 +5,6 @@ definition does not have any more. Prefect's own `deploy` makes them, from one w
 also what a person may give it by hand.
 """
 
-import contextlib
 import os
 import re
 import subprocess

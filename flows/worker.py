@@ -35,7 +35,6 @@ def main() -> None:
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", "5")
     queue = sys.argv[1]
     import prefect.workers.process  # noqa: F401  before threads, which would import it at once
-
     from prefect.client.orchestration import get_client
 
     from flows.reaper import Reaper
