@@ -139,8 +139,7 @@ class RemoteVllm:
         self.alive = True
 
     def _compared(self, client: EngineClient) -> Rendered:
-        log = self.home.logs / "engine.log"
-        found = rendered(self.model, self.home.engine / "rendering.json", log)
+        found = rendered(self.home, self.model)
         why = found.why or differs(client, found)
         if why is not None:
             _log.warning("no template digest is recorded: %s", why)

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from flywheel import children, durable
+from flywheel.home import Home
+from flywheel.ids import digest
 from flywheel.records import Record
 
 _TOOL: dict[str, Any] = {
@@ -62,9 +64,10 @@ class Rendered(Record, frozen=True, kw_only=True):
     """Why there are no digests."""
 
 
-def rendered(model: Path, out: Path, log: Path) -> Rendered:
-    """What this module says of `model`, from a process that does not outlive us; `out` is where it
-    writes it."""
+def rendered(home: Home, model: Path) -> Rendered:
+    """What this module says of `model`, from a process that does not outlive us."""
+    # One file a model: an abandoned start may still write about another.
+    out, log = home.engine / f"rendering-{digest(str(model))}.json", home.logs / "engine.log"
     out.unlink(missing_ok=True)
     child = children.start("serving.engines.rendering", [str(model), str(out)], log=log)
     try:

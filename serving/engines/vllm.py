@@ -113,7 +113,7 @@ class VllmProcess(Supervised):
 
     def _render(self) -> Rendered:
         try:
-            return rendered(self.model, self._place / "rendering.json", self.log)
+            return rendered(self.home, self.model)
         except (OSError, ValueError) as error:
             return Rendered(why=f"the trainer's rendering is not known: {error}")
 
