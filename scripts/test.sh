@@ -1,7 +1,7 @@
 #!/bin/sh
-# The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests
-# in two lanes side by side, of about the same length. vLLM's environment is brought meanwhile; without
-# it the suite fails. Arguments: the venv's bin, a Python 3.11, vLLM's environment.
+# The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests, two
+# groups at a time, the longest first. A group shares its servers and models. vLLM's environment is brought
+# meanwhile; without it the suite fails. Arguments: the venv's bin, a Python 3.11, vLLM's environment.
 set -eu
 bin=$1 python=$2 vllm=$3
 sh scripts/install_vllm.sh "$python" "$vllm" cpu &
@@ -12,14 +12,10 @@ wait "$installing"
 [ "$fast" -eq 0 ] || exit "$fast"
 export FLYWHEEL_TEST_VLLM=1
 
-rest=$(mktemp)
-trap 'rm -f "$rest"' EXIT
-long="tests/app tests/flows/test_faults.py tests/flows/test_kills.py"
-"$bin/python" -m pytest -q -m slow --durations=15 $(printf -- '--ignore %s ' $long) >"$rest" 2>&1 &
-lane=$!
-turns=0
-"$bin/python" -m pytest -q -m slow --durations=15 $long || turns=$?
-others=0
-wait "$lane" || others=$?
-cat "$rest"
-[ "$turns" -eq 0 ] && [ "$others" -eq 0 ]
+groups='tests/examples
+tests/serving
+tests/app tests/browser
+tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
+tests/flows/test_deployments.py tests/flows/test_postgres.py
+tests --ignore tests/examples --ignore tests/serving --ignore tests/app --ignore tests/browser --ignore tests/flows'
+echo "$groups" | xargs -P 2 -I{} sh scripts/test_group.sh "$bin" "{}"
