@@ -155,7 +155,7 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
     usual = f"runs/{tags[RUN]}/adapter" if RUN in tags else None
     place = tags.get(ADAPTER) or usual
     checkpoint = tags.get(CHECKPOINT)
-    if not (place and checkpoint and _digest(home.path(place)) == checkpoint):
+    if not (place and checkpoint and _is(home.path(place), checkpoint, within=home.runs)):
         folder, found = _fetched(registry, version)
         if checkpoint and found != checkpoint:
             raise Refused(
@@ -181,6 +181,12 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
     }
     registry.tag(deployment, {key: one for key, one in known.items() if tags.get(key) != one})
     return deployment
+
+
+def _is(folder: Path, checkpoint: str, *, within: Path) -> bool:
+    """Whether the weights are there. A tag is a person's to write: it must not lead elsewhere."""
+    inside = folder.resolve().is_relative_to(within.resolve())
+    return inside and _digest(folder) == checkpoint
 
 
 def _digest(folder: Path) -> str | None:

@@ -32,6 +32,8 @@ def command(as_json: bool) -> None:
         click.echo("projects  none yet: flywheel demo, or flywheel init FOLDER")
     for name, one in found["projects"].items():
         serves = f"{one['champion']} serves, {one['previous'] or 'nothing'} before it"
+        if one["challenger"]:
+            serves += f"; {one['challenger']} answers {one['share']:.1%} as a canary"
         click.echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
         click.echo(f"  {'turn under way':<20} {one['turn'] or 'none'}")
         for key, count in one["counts"].items():
@@ -78,6 +80,8 @@ def status(home: Any) -> dict[str, Any]:
         projects[name] = {
             "champion": route.champion.name if route else None,
             "previous": route.previous.name if route and route.previous else None,
+            "challenger": route.challenger.name if route and route.challenger else None,
+            "share": route.share if route and route.challenger else 0.0,
             "turn": turn.run_id if turn else None,
             "counts": counts(home, name),
             "last_decision": msgspec.to_builtins(decisions[-1]) if decisions else None,

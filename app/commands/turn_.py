@@ -28,6 +28,7 @@ def command(project: Path, as_json: bool) -> None:
         by = f" by the {report['gate']} gate" if report["decision"] == "refused" else ""
         if report["repeated"]:
             click.echo("nothing has come or changed since the last turn; its verdict stands:")
-        click.echo(f"{report['project']}: {report['decision']}{by}: {report['reason']}")
+        decision = "waiting" if report["waiting"] else report["decision"] + by
+        click.echo(f"{report['project']}: {decision}: {report['reason']}")
         click.echo(f"serving: {report['deployment']}; the whole turn: {report['page']}")
     sys.exit(0 if report["decision"] == "promoted" else 3)

@@ -208,6 +208,10 @@ def test_a_version_registered_by_hand_becomes_a_deployment_of_the_home(
     shutil.rmtree(tmp_path / "theirs")
     assert deployment_of(registry, version_of(registry, "support", number), "tiny") == made
     assert newcomers(registry, "support") == [number], "until it was judged"
+    person.set_model_version_tag("support", number, "flywheel.adapter", "../elsewhere")
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    with pytest.raises(Refused, match="are gone"):
+        deployment_of(registry, version_of(registry, "support", number), "tiny")
     answer(registry, "support", number, "refused", "no")
     assert newcomers(registry, "support") == []
     shutil.rmtree(home.runs)
