@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--engines", nargs="+", default=["embedded", "vllm"])
+    parser.add_argument("--folder", type=Path, help="for logs that stay")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     from flywheel.settings import load, quiet_dependencies
@@ -50,7 +51,8 @@ def main() -> None:
     settings = load()
     model = settings.models / given.model
     model = model if model.is_dir() else Path(given.model).resolve()
-    with tempfile.TemporaryDirectory() as place:
+    with contextlib.ExitStack() as stack:
+        place = given.folder or stack.enter_context(tempfile.TemporaryDirectory())
         quiet_dependencies(settings.at())
         adapters = [make_adapter(model, Path(place) / f"adapter{n}", n) for n in range(3)]
         found: dict[str, Any] = {

@@ -17,6 +17,8 @@ _RESIDENT = 4
 """Adapters in one batch: champion, previous, challenger, candidate."""
 _IN_MEMORY = 8
 """Adapters that it keeps beside them before it would read one from its folder again."""
+_STEP = 1024
+"""Tokens that one step on the CPU computes, at most."""
 _GIB = 2**30
 _MOST_CACHE_GIB = 4
 _SMOL = "named SmolLM, trained by Hugging Face"
@@ -29,6 +31,7 @@ def flags(model: Path, serving: ServingSection) -> Iterator[str]:
     Raises:
         UsageError: [serving] asks for what vLLM cannot do.
     """
+    most = max(64, serving.max_concurrent)
     yield from ("--model", str(model), "--served-model-name", "base")
     yield from ("--dtype", serving.dtype, "--max-model-len", str(serving.context))
     # Its default, raw, is before temperature: not what the tokens were drawn from.
@@ -40,7 +43,7 @@ def flags(model: Path, serving: ServingSection) -> Iterator[str]:
     # Without the output head: adapted, it ends the engine when prompts are scored in a batch.
     yield from ("--lora-target-modules", *linear_modules(model))
     yield from ("--enable-prefix-caching", "--enable-prompt-tokens-details")
-    yield from ("--max-num-seqs", str(max(64, serving.max_concurrent)))
+    yield from ("--max-num-seqs", str(most))
     yield from ("--enable-auto-tool-choice", "--tool-call-parser")
     if _SMOL in _template(model):
         yield "flywheel_smollm2"
@@ -51,6 +54,8 @@ def flags(model: Path, serving: ServingSection) -> Iterator[str]:
     yield from ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
     if serving.device == "cpu":
         yield "--enforce-eager"
+        # Steps of seconds, not minutes: answers under way wait for each.
+        yield from ("--max-num-batched-tokens", str(max(_STEP, most)))
 
 
 def variables(
@@ -86,6 +91,8 @@ def variables(
         "MALLOC_ARENA_MAX": "2",
         # Small helpers would be compiled by C++ amid the first request, for half a minute.
         "TORCHDYNAMO_DISABLE": "1",
+        # A step that takes longer ends the engine; beside other work one may.
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600",
     }
 
 

@@ -118,7 +118,13 @@ def test_a_port_in_use_is_told_by_its_own_exit_code(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [sys.executable, "-P", str(LAUNCHER), port], stdin=subprocess.PIPE, capture_output=True
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(LAUNCHER), port],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-    assert done.returncode == 98 and f"port {port} is in use" in done.stderr.decode()
+        assert process.wait(60) == 98 and process.stderr is not None
+        assert f"port {port} is in use" in process.stderr.read().decode()
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stderr.close()
