@@ -7,6 +7,7 @@ also what a person may give it by hand.
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ def definition(home: Home, projects: Sequence[Project]) -> dict[str, Any]:
 def values(home: Home, project: Project | None) -> dict[str, str]:
     found = {
         "FLYWHEEL_CODE": str(CODE),
-        "FLYWHEEL_PYTHON": sys.executable,
+        "FLYWHEEL_PYTHON": shlex.quote(sys.executable),
         "FLYWHEEL_HOME": str(home.root),
         "FLYWHEEL_QUEUE": queue_of(),
     }

@@ -19,6 +19,7 @@ from flywheel import children, durable
 from flywheel.errors import Busy, UsageError
 from flywheel.home import Home
 from flywheel.progress import report
+from flywheel.settings import load
 from tasks.beats import myself
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -116,6 +117,7 @@ def server_settings(home: Home, url: str) -> dict[str, str]:
 def _worker(home: Home, url: str, queue: str) -> children.Kept:
     log = home.logs / "worker.log"
     environment = {
+        **{f"FLYWHEEL_{name.upper()}": str(path) for name, path in load().paths().items()},
         "PREFECT_API_URL": url,
         "FLYWHEEL_HOME": str(home.root),
         "PREFECT_LOGGING_LEVEL": "INFO",  # for the runs' pages; our own console stays quiet

@@ -56,6 +56,10 @@ class Settings(BaseSettings):
     def at(self) -> Home:
         return Home(self.home.resolve())
 
+    def paths(self) -> dict[str, Path]:
+        """Every path that is set, absolute: for a process that starts in another folder."""
+        return {name: value.resolve() for name, value in self if isinstance(value, Path)}
+
 
 def load() -> Settings:
     settings = Settings()

@@ -49,7 +49,7 @@ def myself() -> str:
 def alive(process: str) -> bool:
     """Whether the process that `myself` named is there still."""
     pid, _, begun = process.partition("@")
-    return started(int(pid)) == begun
+    return pid.isdecimal() and started(int(pid)) == begun
 
 
 def beats(home: Home) -> dict[str, Beat]:
