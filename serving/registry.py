@@ -41,12 +41,18 @@ def tracking_uri(home: Home) -> str:
     home.mlflow.mkdir(parents=True, exist_ok=True)
     file = home.mlflow.resolve() / "mlflow.db"
     if file.exists():
-        with file.open("rb") as database:
-            if database.read(len(_SQLITE)) not in (b"", _SQLITE):
-                raise CorruptFile(
-                    f"{file} is not a database: move it away, and MLflow begins anew. What serves "
-                    "and its lineage do not depend on it"
-                )
+        try:
+            with file.open("rb") as database:
+                begins = database.read(len(_SQLITE))
+        except OSError as error:
+            raise CorruptFile(
+                f"{file} cannot be read ({error}): mend that, and run again"
+            ) from error
+        if begins not in (b"", _SQLITE):
+            raise CorruptFile(
+                f"{file} is not a database: move it away, and MLflow begins anew. What serves "
+                "and its lineage do not depend on it"
+            )
     return f"sqlite:///{file}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flywheel import failpoints
-from flywheel.errors import Refused, UsageError
+from flywheel.errors import FlywheelError, Refused, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment
 from serving import routing
@@ -191,6 +191,21 @@ def test_an_alias_reads_the_same_by_every_route(registry: Registry, person: Any)
         assert alias in person.get_model_version("support", number).aliases
         assert str(person.get_registered_model("support").aliases[alias]) == number
     assert registry.aliases("support") == {"champion": "2", "previous": "1"}
+
+
+@pytest.mark.parametrize("harm", ["a folder", "text", "torn"])
+def test_a_database_that_is_none_is_told_with_its_place(
+    home: Home, registry: Registry, harm: str
+) -> None:
+    file = home.mlflow / "mlflow.db"
+    whole = file.read_bytes()
+    file.unlink()
+    if harm == "a folder":
+        file.mkdir()
+    else:
+        file.write_bytes(b"text" * 100 if harm == "text" else whole[: len(whole) // 3])
+    with pytest.raises(FlywheelError, match=r"mlflow"):
+        asks(registry, "support")
 
 
 # --- files
