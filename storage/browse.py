@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 5.0
 """How long a page waits for a commit; then it says so."""
+_COPIES = 100
 DEEPEST = 100_000
 """Cards that paging goes through; what lies deeper is found by filters."""
 
@@ -125,17 +126,45 @@ def page(
         if database is None:
             return Page(cards=[], total=0)
         where, values = _where(project, filters)
-        with _only(database, filters.ids):
-            rows = named(
-                database,
-                f"SELECT {columns} FROM cards WHERE {where} ORDER BY started DESC NULLS LAST, "
-                f"trace_id LIMIT {int(limit)} OFFSET {offset}",
-                values,
-            )
-            ((total,),) = database.execute(
-                f"SELECT count(*) FROM cards WHERE {where}", values
-            ).fetchall()
-    return Page(cards=[Card(**row) for row in rows], total=int(total))
+        if filters.ids is None:
+            rows, total = _ordered(database, columns, where, values, limit, offset)
+        else:
+            with _only(database, filters.ids):
+                rows, total = _among(database, columns, where, values, limit, offset)
+    return Page(cards=[Card(**row) for row in rows], total=total)
+
+
+def _ordered(
+    database: "DuckDBPyConnection", columns: str, where: str, values: dict[str, Any],
+    limit: int, offset: int,
+) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
+    rows = named(
+        database,
+        f"SELECT {columns} FROM cards WHERE {where} ORDER BY started DESC NULLS LAST, "
+        f"trace_id LIMIT {int(limit)} OFFSET {offset}",
+        values,
+    )
+    ((total,),) = database.execute(f"SELECT count(*) FROM cards WHERE {where}", values).fetchall()
+    return rows, int(total)
+
+
+def _among(
+    database: "DuckDBPyConnection", columns: str, where: str, values: dict[str, Any],
+    limit: int, offset: int,
+) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
+    """The same of the few that a search found, with one pass over the cards instead of two."""
+    found = database.execute(
+        f"SELECT rowid, started, trace_id FROM cards WHERE {where}", values
+    ).fetchall()
+    found.sort(key=lambda one: (one[1] is None, -(one[1] or 0), one[2]))
+    these = [one[0] for one in found[offset : offset + limit]]
+    rows = named(
+        database,
+        f"SELECT {columns}, rowid AS place FROM cards WHERE rowid IN (SELECT unnest($these))",
+        {"these": these},
+    )
+    by_place = {row.pop("place"): row for row in rows}
+    return [by_place[one] for one in these], len(found)
 
 
 def choices(home: Home, project: str) -> dict[str, list[str]]:
@@ -172,12 +201,15 @@ def detail(home: Home, trace_id: str) -> Detail | None:
     with reading(home, wait_s=WAIT_S) as database:
         if database is None:
             return None
-        rows = database.execute(
-            "SELECT first_since, stands_for FROM cards WHERE trace_id = ?", [trace_id]
+        near = database.execute(
+            "SELECT trace_id, first_since, stands_for FROM cards WHERE trace_id = $id OR "
+            "stands_for = $id ORDER BY trace_id",
+            {"id": trace_id},
         ).fetchall()
-        if not rows:
+        own_card = next((one for one in near if one[0] == trace_id), None)
+        if own_card is None:
             return None
-        ((oldest, stands_for),) = rows
+        _, oldest, stands_for = own_card
         loaded = load(database, [trace_id], oldest=oldest)
         if not loaded:
             return None
@@ -189,22 +221,18 @@ def detail(home: Home, trace_id: str) -> Detail | None:
             "ORDER BY span_id NULLS FIRST, weight DESC, reward",
             {"id": trace_id},
         )
-        copies = database.execute(
-            "SELECT trace_id FROM cards WHERE stands_for = $id AND trace_id <> $id "
-            "ORDER BY trace_id LIMIT 100",
-            {"id": trace_id},
-        ).fetchall()
+        copies = [one for one, _, _ in near if one != trace_id][:_COPIES]
         problems = database.execute(
             "SELECT id FROM problems WHERE trace_id = ? ORDER BY id LIMIT 100", [trace_id]
         ).fetchall()
     trace = counted_once(whole, copied)
-    said = feedback_for(home, [trace]).get(trace_id, [])
+    said = feedback_for(home, [trace], copied=bool(copies)).get(trace_id, [])
     own = [trace.problem_id] if trace.problem_id else []
     return Detail(
         trace=trace,
         grades=[entries.record_of("grade", row) for row in grades],
         feedback=said,
-        copies=[one for (one,) in copies],
+        copies=copies,
         copy_of=None if stands_for == trace_id else stands_for,
         problems=[*own, *(one for (one,) in problems if one not in own)],
         raws=raws,

@@ -100,12 +100,19 @@ def traces(
 
 
 def feedback_for(
-    home: Home, traces: Sequence[Trace], *, snapshot: Snapshot | int | None = None
+    home: Home,
+    traces: Sequence[Trace],
+    *,
+    snapshot: Snapshot | int | None = None,
+    copied: bool = True,
 ) -> dict[str, list[Feedback]]:
     """What people said of these traces, oldest first, without what they took back.
 
     A target is a trace's id (ours or the sender's), a span's id (the response's), or the
     conversation's. What was said of a copy counts for the trace that stands for it.
+
+    Args:
+        copied: False = the caller knows that none of them has copies.
 
     Returns: trace id -> feedback; traces without any are left out.
     """
@@ -114,7 +121,8 @@ def feedback_for(
     with reading(home) as database:
         if database is None or not traces:
             return {}
-        keys.update(_keys_of_copies(database, [trace.id for trace in traces]))
+        if copied:
+            keys.update(_keys_of_copies(database, [trace.id for trace in traces]))
         shape = dict.fromkeys(("in_project", "kind", "key", "trace_id"), "VARCHAR")
         with seen_as(database, "keys", table_of(shape, sorted(keys))):
             rows = database.execute(

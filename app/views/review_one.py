@@ -8,7 +8,7 @@ from app.views import kept, safe_html, traces_html
 from app.views.frame import Shown, empty, link, plain
 from app.views.review_data import Offered, environment_of, judge, offered, remarks
 from app.views.review_state import State, current, forward, say, skip, take_next
-from app.views.traces_data import detail_of
+from app.views.traces_data import detail_of, lately
 from flywheel.records import Choice, ModelCall, Trace, last_answer, model_spans
 from flywheel.reviews import NAME, verdict_of
 from storage import reviews
@@ -103,11 +103,11 @@ def _detail(here: Shown, item: str) -> Detail | None:
 
 def _queue(here: Shown, state: State, which: reviews.Which, recorded: bool) -> list[str]:
     me, limit = state.person, 200 + 100 * (len(state.passed) // 100)
-    found: list[str] = kept.by_sequence(
-        here.home, "queue",
+    found: list[str] = lately(
+        here.home, kept.sequence(here.home),
         lambda: reviews.queue(here.home, here.project, me=me, which=which, recorded=recorded,
                               limit=limit),
-        here.project, me, which, recorded, limit,
+        "queue", here.project, me, which, recorded, limit,
     )  # fmt: skip
     return found
 
@@ -218,7 +218,7 @@ def _reading(here: Shown) -> tuple[Any, list[Any]]:
         each = problems(here.home, here.project)
         return [one.answer for one in each if one.answer is not None][:_KNOWN]
 
-    answers = kept.by_sequence(here.home, "known answers", known, here.project)
+    answers = lately(here.home, kept.sequence(here.home), known, "known answers", here.project)
     return _environment(here.folder, _changed(here.folder)), answers
 
 

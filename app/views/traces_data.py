@@ -6,8 +6,10 @@ index is brought up a piece at a time, by a thread where much is missing.
 
 import functools
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,11 +18,34 @@ from flywheel.home import Home
 from flywheel.records import Span, Tokens, Trace
 from storage import browse, search
 
+Found = TypeVar("Found")
 PER_PAGE = 50
 _AT_ONCE = search.BATCH
 """So many missing traces are indexed while the page waits: about a second."""
+_SMALL = 20_000
+"""Of larger stores what came is always indexed beside the page."""
 _threads: dict[tuple[Path, str], threading.Thread] = {}
 _starting = threading.Lock()
+
+
+_lately: dict[tuple[Any, ...], tuple[int, float, Any]] = {}
+_LATELY_S = 30.0
+
+
+def lately(home: Home, sequence: int, ask: Callable[[], Found], *key: Any) -> Found:
+    """`ask()` as it was at this ledger sequence, or within the last half minute: for what need not
+    be of this moment and is not cheap. An empty answer is asked again."""
+    kept = _lately.get((home.root, *key))
+    if kept is not None:
+        at, since, value = kept
+        if at == sequence or (value and time.monotonic() - since < _LATELY_S):
+            found: Found = value
+            return found
+    if len(_lately) > 500:
+        _lately.clear()
+    found = ask()
+    _lately[(home.root, *key)] = (sequence, time.monotonic(), found)
+    return found
 
 
 class Listed(NamedTuple):
@@ -58,7 +83,8 @@ def index(home: Home, project: str) -> search.Standing:
     """How far the search index is, after a small piece was added; a thread goes on with a large
     one."""
     standing = search.standing(home, project)
-    if 0 < standing.waiting <= _AT_ONCE:
+    small = standing.indexed + standing.waiting <= _SMALL
+    if small and 0 < standing.waiting <= _AT_ONCE:
         search.advance(home, project)
         return search.standing(home, project)
     if standing.waiting:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from app.views import kept
 from app.views.frame import Shown
+from app.views.traces_data import lately
 from storage import browse
 
 _FIELDS = ("origins", "models", "fidelity", "finish", "slices")
@@ -35,9 +36,10 @@ def search_box() -> str:
 def filters(here: Shown) -> browse.Filters:
     import streamlit as st
 
-    known = kept.by_sequence(
-        here.home, "choices", lambda: browse.choices(here.home, here.project), here.project
-    )
+    known = lately(
+        here.home, kept.sequence(here.home), lambda: browse.choices(here.home, here.project),
+        "choices", here.project,
+    )  # fmt: skip
     given = _asked()
     with st.expander("Filters", expanded=bool(given), icon=":material/filter_list:"):
         first = st.columns(len(_FIELDS))

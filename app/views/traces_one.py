@@ -15,6 +15,7 @@ from flywheel.errors import FlywheelError
 from flywheel.records import Choice, Span, Trace, model_spans
 from storage.browse import Detail
 
+TABS = ("Conversation", "Spans", "Tokens", "Lineage", "Raw")
 _RAW_SHOWN = 20_000
 
 
@@ -31,21 +32,28 @@ def one(here: Shown, trace_id: str) -> None:
         return
     _head(here, found)
     words = st.session_state.get("traces:text", "").split()
-    conversation, spans, sampled, origin, raw = st.tabs(
-        ["Conversation", f"Spans ({len(found.trace.spans):,})", "Tokens", "Lineage", "Raw"]
-    )
-    span, number, choice = _call(conversation, found.trace)
-    with conversation:
-        _conversation(found, span, choice, words)
-    with spans:
-        rows = traces_data.tree(found.trace)
-        st.html(safe_html.wrapped(traces_html.tree(rows, len(found.trace.spans))))
-    with sampled:
-        _tokens(here, span, number)
-    with origin:
-        _lineage(here, found)
-    with raw:
-        _raw(here, found)
+    span, number, choice = _call(st.container(), found.trace)
+    asked = st.query_params.get("tab")
+    tabs = dict(zip(TABS, st.tabs(
+        list(TABS), default=asked if asked in TABS else TABS[0], on_change="rerun",
+        key=f"trace:tabs:{asked}",
+    ), strict=True))  # fmt: skip
+    # Only what is looked at is read and drawn.
+    for name, tab in tabs.items():
+        if not tab.open:
+            continue
+        with tab:
+            if name == "Conversation":
+                _conversation(found, span, choice, words)
+            elif name == "Spans":
+                rows = traces_data.tree(found.trace)
+                st.html(safe_html.wrapped(traces_html.tree(rows, len(found.trace.spans))))
+            elif name == "Tokens":
+                _tokens(here, span, number)
+            elif name == "Lineage":
+                _lineage(here, found)
+            else:
+                _raw(here, found)
 
 
 def _ways(trace_id: str) -> None:

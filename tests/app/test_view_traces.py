@@ -10,6 +10,7 @@ import pytest
 
 from app.views import safe_html, traces_data, traces_html
 from app.views.traces_data import tree
+from app.views.traces_one import TABS
 from flywheel.home import Home
 from flywheel.records import Choice, Grade, ModelCall, Span, Tokens, Trace, Truncated, say
 from tests.app.conftest import SORTING
@@ -102,17 +103,20 @@ def test_one_trace_by_its_link(home: Home) -> None:
 
 def test_hostile_text_is_only_text(home: Home) -> None:
     hostile = spoken("hostile").id
-    shown = page(home, "traces", trace=hostile, project="shop")
-    fragments = [one.proto.body for one in shown.get("html")]
-    assert fragments and not any(one.proto.unsafe_allow_javascript for one in shown.get("html"))
-    inside = "".join(fragments)
+    inside = ""
+    for tab in TABS:
+        shown = page(home, "traces", trace=hostile, tab=tab)
+        assert not shown.exception
+        assert not any(one.proto.unsafe_allow_javascript for one in shown.get("html"))
+        inside += "".join(one.proto.body for one in shown.get("html"))
+        for one in [*shown.markdown, *shown.caption, *shown.warning, *shown.info]:
+            assert "<script" not in one.value and not one.proto.allow_html
     assert "<script" not in inside and "<img" not in inside and "</div></style>" not in inside
     assert "&lt;script&gt;alert(1)" in inside and "\u202e" not in inside and "U+202E" in inside
     tags = set(re.findall(r"<(\w+)", inside))
     assert tags <= {"style", "div", "span", "table", "tr", "th", "td", "i", "p", "mark", "details",
                     "summary"}  # fmt: skip
-    for one in [*shown.markdown, *shown.caption, *shown.warning, *shown.info]:
-        assert "<script" not in one.value and not one.proto.allow_html
+    assert "token 3\nlogprob" in inside
     listed = page(home, "traces")
     listed.text_input(key="traces:text").set_value("script alert").run()
     assert not listed.exception and len(listed.dataframe[0].value) == 1
