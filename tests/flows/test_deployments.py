@@ -31,7 +31,7 @@ SORTING = Path(__file__).resolve().parents[1] / "sorting"
 QUICK = {
     "FLYWHEEL_TRAINER": "inline",
     "FLYWHEEL_BEAT_S": "0.5",
-    "FLYWHEEL_SILENT_S": "20",
+    "FLYWHEEL_SILENT_S": "15",
     "PREFECT_WORKER_QUERY_SECONDS": "1",
 }
 TOML = """
@@ -384,30 +384,25 @@ def pid_of(home: Home, run: Any) -> int | None:
 
 
 def test_a_worker_without_the_model_says_what_to_do_and_goes_on(kept: Kept, tmp_path: Path) -> None:
-    """An event starts the turn, once though it came twice."""
+    """An event starts the turn, once though it came twice; another a version's trial."""
     from flows.deployments import deploy
-    from tasks.events import BROKEN, emit
+    from tasks.events import BROKEN, REGISTERED, emit
 
     project = project_in(tmp_path / "bare", name="bare")
     deploy(kept.home, [project])
     (project.folder / "base").unlink()
     emit("bare", BROKEN, "bare-v0", {"reason": "worse"})
     emit("bare", BROKEN, "bare-v0", {"reason": "worse"})
+    emit("bare", REGISTERED, "7", {"version": "7"})
     (started,) = until("the event's turn", lambda: runs("turn", "bare"))
     failed = ended(started.id)
     assert (failed.state.type.value, failed.run_count) == ("FAILED", 1)
     assert "make model" in failed.state.message
     assert ended(start("ingest", project="bare")).state.name == "Completed"
     assert len(runs("turn", "bare")) == 1
-
-
-def test_a_new_version_in_the_registry_starts_its_trial(kept: Kept) -> None:
-    from tasks.events import REGISTERED, emit
-
-    emit("sorting", REGISTERED, "7", {"version": "7"})
-    (started,) = until("its trial", lambda: runs("trial"))
-    assert started.parameters["version"] == "7" and started.parameters["promote"] is False
-    assert "7" in ended(started.id).state.message, "there is no such version"
+    (trial,) = until("the version's trial", lambda: runs("trial", "bare"))
+    assert trial.parameters["version"] == "7" and trial.parameters["promote"] is False
+    assert "make model" in ended(trial.id).state.message
 
 
 def test_a_run_whose_deployment_is_gone_ends_marked_and_the_worker_goes_on(kept: Kept) -> None:
