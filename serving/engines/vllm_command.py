@@ -54,8 +54,10 @@ def flags(model: Path, serving: ServingSection) -> Iterator[str]:
     yield from ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
     if serving.device == "cpu":
         yield "--enforce-eager"
+        # A prompt that is split over two steps ends the CPU engine, where its request has a seed.
+        yield "--no-enable-chunked-prefill"
         # Steps of seconds, not minutes: answers under way wait for each.
-        yield from ("--max-num-batched-tokens", str(max(_STEP, most)))
+        yield from ("--max-num-batched-tokens", str(max(_STEP, most, serving.context)))
 
 
 def variables(

@@ -104,6 +104,21 @@ def test_scoring_a_batch_while_others_are_answered_harms_neither(client: EngineC
         assert other == pytest.approx(one, abs=1e-4)
 
 
+def test_many_long_prompts_with_seeds_are_answered_at_once(client: EngineClient) -> None:
+    """vLLM's CPU build ends its engine over this where a prompt may be split over two steps."""
+    prompts = [[1, *(30 + (n * 7 + k) % 12 for k in range(400))] for n in range(16)]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(
+            pool.map(
+                lambda prompt: client.generate(
+                    "tiny-v1", prompt, max_tokens=4, seed=sum(prompt), ignore_eos=True
+                ),
+                prompts,
+            )
+        )
+    assert [len(one[0].token_ids) for one in answers] == [4] * 16
+
+
 def test_a_name_keeps_its_weights(client: EngineClient, adapters: dict[str, Path]) -> None:
     client.load_adapter("tiny-v3", adapters["tiny-v3"])
     client.load_adapter("tiny-v3", adapters["tiny-v3"])
