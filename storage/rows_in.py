@@ -20,7 +20,7 @@ KEPT_OF_LONG = 64 << 10
 _LEAST_ROWS, _MOST_ROWS, _MOST_BYTES = 512, 4096, 8 << 20
 _CUT = 1023
 _HEAD = 4 << 20
-"""Bytes that are looked at to tell lines from a document."""
+"""Bytes that are looked at to tell lines from a document, from the first one that is not blank."""
 _BLANK = b" \t\r\n\x00"
 
 
@@ -34,23 +34,26 @@ class Row(NamedTuple):
 
 def rows(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
     """The rows of a file's bytes. A fault of the file is the last row's problem."""
-    head = b""
+    head, blank, first = b"", b"", 1
     problem = None
     try:
-        for block in blocks:
+        for block in _without_mark(blocks):
+            if not head:
+                begun = block.lstrip(_BLANK)
+                first += block.count(b"\n", 0, len(block) - len(begun))
+                blank, block = blank or block[:KEPT_OF_LONG], begun
             head += block
             if (len(head) >= 1 << 16 and b"\n" in head) or len(head) >= _HEAD:
                 break
     except BadRecord as error:
         problem, blocks = error.reason, iter(())
-    head = head.removeprefix(BOM)
-    if not head.strip(_BLANK):
-        yield Row(1, head[:KEPT_OF_LONG], problem or "is empty: there is nothing to read")
+    if not head:
+        yield Row(1, blank, problem or "is empty: there is nothing to read")
         return
     whole = itertools.chain([head], _safe(blocks, problem))
     if _is_lines(head):
-        yield from _lines(whole, max_line)
-    elif head.lstrip(_BLANK)[:1] in (b"{", b"["):
+        yield from _lines(whole, max_line, first)
+    elif head[:1] in (b"{", b"["):
         yield from _document(whole, max_line)
     else:
         yield Row(1, head[:KEPT_OF_LONG], problem or "is not JSON: no line of it can be read")
@@ -69,6 +72,16 @@ def chunks(found: Iterable[Row]) -> Iterator[list[Row]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    start = b""
+    for block in blocks:
+        start += block
+        if len(start) >= len(BOM):
+            break
+    yield start.removeprefix(BOM)
+    yield from blocks
 
 
 class _Fault(Exception):
@@ -104,13 +117,18 @@ def _parses(line: bytes) -> bool:
     return True
 
 
-def _lines(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
-    """Lines, without holding more of one than `max_line` bytes."""
-    number, held, kept, length = 1, list[bytes](), 0, 0
+def _lines(blocks: Iterator[bytes], max_line: int, first: int) -> Iterator[Row]:
+    """Lines, without holding more of one than `max_line` bytes. What is blank at a line's start is
+    no part of it: a machine that lost its power leaves any number of NULs there."""
+    number, held, kept, length = first, list[bytes](), 0, 0
     try:
         for block in blocks:
             pieces = block.split(b"\n")
             for at, piece in enumerate(pieces):
+                if not length:
+                    begun = piece.lstrip(_BLANK)
+                    held = [] if begun else held or [piece[:KEPT_OF_LONG]]
+                    piece = begun
                 length += len(piece)
                 if kept <= max_line:
                     held.append(piece)
@@ -141,12 +159,14 @@ def _line(number: int, held: list[bytes], length: int, max_line: int) -> Row | N
 
 
 def _document(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
-    held, size, fault = list[bytes](), 0, None
+    held, size, read, fault = list[bytes](), 0, 0, None
     try:
         for block in blocks:
-            size += len(block)
+            begun = block.rstrip(_BLANK)  # what is blank at the document's end is no part of it
+            size = read + len(begun) if begun else size
+            read += len(block)
             if size <= max_line:
-                held.append(block)
+                held.append(block if read <= max_line else begun)
     except _Fault as error:
         fault = str(error)
     data = b"".join(held).strip(_BLANK)

@@ -100,3 +100,28 @@ def test_one_row_more_leaves_all_but_two_chunks_as_they_were():
     after = [tuple(row.data for row in chunk) for chunk in chunks(more)]
     assert sum(map(len, before)) == 30_000 and len(before) > 8
     assert len(set(before) - set(after)) <= 2
+
+
+BLANKS = {"NULs": b"\0" * (5 << 20), "lines": b"\n" * (5 << 20), "blanks": b" \t\r\n" * (2 << 20)}
+
+
+@pytest.mark.parametrize("blank", BLANKS.values(), ids=BLANKS)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("limit", [LIMIT, 64 << 20])
+def test_any_number_of_blanks_before_the_first_row_is_skipped(blank, mark, limit):
+    first = blank.count(b"\n") + 1
+    found = read(mark + blank + b'{"a":1}\n{"a":2}\n', limit, block=1 << 20)
+    assert found == [Row(first, b'{"a":1}'), Row(first + 1, b'{"a":2}')]
+    assert read(mark + blank + b'[{"a":1}]', limit, block=1 << 20) == [Row(1, b'{"a":1}')]
+    (only,) = read(mark + blank, limit, block=1 << 20)
+    assert "is empty" in only.problem and len(only.data) <= KEPT_OF_LONG
+
+
+def test_nuls_within_and_after_the_rows_cost_no_row():
+    nuls = b"\0" * (3 * LIMIT)
+    found = read(b'{"a":1}\n' + nuls + b'{"a":2}\n' + nuls, block=1 << 16)
+    assert [row.data for row in found[:2]] == [b'{"a":1}', b'{"a":2}']
+    assert all(row.problem is None for row in found)
+    assert not found[2].data.strip(b"\0"), "a reader says that it is nothing but NULs"
+    assert 0 < len(found[2].data) <= KEPT_OF_LONG
+    assert read(b'[{"a":1}]' + nuls, block=1 << 16) == [Row(1, b'{"a":1}')]
