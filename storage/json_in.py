@@ -2,7 +2,7 @@
 
 Mended are NaN and Infinity (kept as text), lone surrogates, NULs and bytes that are no UTF-8
 (U+FFFD), control characters and a byte order mark. Invariant: what leaves can be stored as JSON,
-and is nested at most MOST_DEPTH deep.
+and is nested at most MOST_DEPTH deep; it has no more than MOST_VALUES objects, lists and keys.
 """
 
 import json
@@ -15,20 +15,24 @@ import msgspec
 from flywheel.errors import BadRecord
 
 MOST_DEPTH = 200
+MOST_VALUES = 8_000_000
+"""Objects, lists and keys of one value: each takes up to 150 bytes of memory, for 3 in a file."""
 BOM = b"\xef\xbb\xbf"
 
 _decoder = msgspec.json.Decoder()
 _list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _unstorable = re.compile("[\x00\ud800-\udfff]")
 _blank = re.compile(r"[\s,\x00]*")
+_counted = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([{\[:])', re.DOTALL)
 
 
 def decode(data: bytes) -> Any:
     """One JSON value.
 
     Raises:
-        BadRecord: it is none, even read with patience; says why and where.
+        BadRecord: it is none, even read with patience, or too much; says why and where.
     """
+    _check_values(data)
     try:
         value = _mended(data) if b"\\u0000" in data else _decoder.decode(data)
     except RecursionError:
@@ -46,12 +50,14 @@ def elements(data: bytes) -> Iterator[bytes]:
     Raises:
         BadRecord: it breaks off; the elements before have been given.
     """
-    try:
-        for raw in _list_decoder.decode(data):
-            yield bytes(raw)
-        return
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        text = _text(data)
+    if data.count(b",") <= MOST_VALUES:  # else they are not held all at once
+        try:
+            for raw in _list_decoder.decode(data):
+                yield bytes(raw)
+            return
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+            pass
+    text = _text(data)
     at = _inside(text, 0)
     scanner = json.JSONDecoder(strict=False)
     while at < len(text):
@@ -122,6 +128,18 @@ def _storable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_storable(key): _storable(item) for key, item in value.items()}
     return [_storable(item) for item in value] if isinstance(value, list) else value
+
+
+def _check_values(data: bytes) -> None:
+    if sum(map(data.count, (b"{", b"[", b":"))) <= MOST_VALUES:
+        return
+    found = 0
+    for match in _counted.finditer(data):  # braces and colons of texts are none
+        found += match.lastindex is not None
+        if found > MOST_VALUES:
+            raise BadRecord(
+                f"has over {MOST_VALUES:,} objects, lists and keys, as no log does: split it"
+            )
 
 
 def _check_depth(value: object) -> None:

@@ -5,12 +5,13 @@ that no name in an archive leads anywhere. Invariant: what is read is bounded, m
 together, whatever the archive says of itself.
 """
 
+import io
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,8 @@ MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 MOST_MEMBERS = 100_000
 _MOST_DIRECTORY = 64 << 20
 """Bytes of an archive's table of members, which is held in memory."""
+_ENTRY = 46
+"""Bytes of a member in that table, besides its name and what else is said of it."""
 _BLOCK = 1 << 20
 _READ = (".json", ".jsonl", ".ndjson")
 _sample = re.compile(r"samples/[^/]+\.json")
@@ -47,10 +50,8 @@ def is_zip(path: Path) -> bool:
 def zip_files(path: Path, max_line: int) -> Iterator[Member]:
     """The files of an archive; "" names the archive itself. What is wrong with it is a row."""
     try:
-        with path.open("rb") as file:
-            _check_directory(file, path.stat().st_size)
-            with zipfile.ZipFile(file) as archive:
-                yield from _members(_Reader(archive, path.stat().st_size, max_line))
+        with _Bounded(path.open("rb", buffering=0)) as file, _opened(file) as archive:
+            yield from _members(_Reader(archive, path.stat().st_size, max_line))
     except BadRecord as error:
         yield Member("", iter([Row(1, b"", error.reason)]))
     except OSError as error:
@@ -158,20 +159,43 @@ def _sound(
     return data
 
 
-def _check_directory(file: IO[bytes], size: int) -> None:
-    """Raises BadRecord where the table of members is too large to be held."""
-    tail = 22 + (1 << 16) + 76
-    file.seek(max(0, size - tail))
-    end = file.read(tail)
-    file.seek(0)
-    at = end.rfind(b"PK\x05\x06")
-    if at < 0 or len(end) < at + 22:
-        raise BadRecord("is cut off: the zip archive ends before its table of members")
-    members = int.from_bytes(end[at + 10 : at + 12], "little")
-    table = int.from_bytes(end[at + 12 : at + 16], "little")
-    at = end.rfind(b"PK\x06\x06")
-    if at >= 0 and (members == 0xFFFF or table == 0xFFFFFFFF):  # zip64
-        members = int.from_bytes(end[at + 32 : at + 40], "little")
-        table = int.from_bytes(end[at + 40 : at + 48], "little")
-    if members > MOST_MEMBERS or table > _MOST_DIRECTORY:
-        raise BadRecord(f"is a zip archive of {members:,} files: up to {MOST_MEMBERS:,} are read")
+class _Bounded(io.BufferedReader):
+    """An archive's bytes, of which a table of members is only given out where it can be held.
+
+    What an archive says of its table, in two records that may differ, and of how many members it
+    has, which Python does not even look at, is not asked: what is really read of it is counted.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """
+        Raises:
+            BadRecord: the table of members is too large.
+        """
+        if size is not None and size > _MOST_DIRECTORY:
+            raise BadRecord(
+                f"has a table of members of {size:,} bytes: up to {_MOST_DIRECTORY:,} are read"
+            )
+        data = super().read(size)
+        if len(data) > _ENTRY * MOST_MEMBERS and _entries(data) > MOST_MEMBERS:
+            raise BadRecord(f"is a zip archive of over {MOST_MEMBERS:,} files: so many are read")
+        return data
+
+
+def _entries(table: bytes) -> int:
+    """How many members a table has, one more than MOST_MEMBERS at most; 0 = it is none."""
+    at = found = 0
+    while found <= MOST_MEMBERS and table[at : at + 4] == b"PK\x01\x02":
+        lengths = (table[at + place : at + place + 2] for place in (28, 30, 32))
+        at += _ENTRY + sum(int.from_bytes(one, "little") for one in lengths)
+        found += 1
+    return found
+
+
+def _opened(file: _Bounded) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        if "not a zip file" in str(error):  # it begins as one
+            reason = "is cut off: the zip archive ends before its table of members"
+            raise BadRecord(reason) from error
+        raise

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from flywheel.errors import BadRecord
+from storage import json_in
 from storage.json_in import MOST_DEPTH, decode, elements
 
 
@@ -81,3 +82,23 @@ def test_arrays_that_follow_each_other_are_read_to_the_end():
 
 def test_values_that_follow_each_other_are_elements():
     assert list(elements(b'{\n"a": 1\n}\n{\n"a": 2\n}')) == [b'{\n"a": 1\n}', b'{\n"a": 2\n}']
+
+
+def test_a_value_of_too_many_parts_is_refused_and_texts_are_no_parts(monkeypatch):
+    monkeypatch.setattr(json_in, "MOST_VALUES", 1000)
+    for many in (b"[" + b"{}," * 999 + b"{}]", b"[" + b"[]," * 1000 + b"1]"):
+        with pytest.raises(BadRecord, match="over 1,000 objects"):
+            decode(many)
+    with pytest.raises(BadRecord, match="over 1,000 objects"):
+        decode(json.dumps(dict.fromkeys(map(str, range(1000)))).encode())
+    text = {"a": '{"\\"[:' * 5000, "b": [1.5] * 5000}
+    assert decode(json.dumps(text).encode()) == text
+    assert len(decode(b"[" + b"{}," * 998 + b"{}]")) == 999
+
+
+def test_an_array_of_very_many_rows_is_read_one_by_one(monkeypatch):
+    monkeypatch.setattr(json_in, "MOST_VALUES", 100)
+    monkeypatch.setattr(json_in, "_list_decoder", None)
+    assert list(json_in.elements(b"[" + b'{"a": 1},' * 999 + b"{}]")) == [b'{"a": 1}'] * 999 + [
+        b"{}"
+    ]

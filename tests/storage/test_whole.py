@@ -115,7 +115,7 @@ def test_too_many_members_and_damage_are_reasons(tmp_path: Path, monkeypatch: py
     data = path.read_bytes()
     monkeypatch.setattr(zip_in, "MOST_MEMBERS", 3)
     (row,) = rows_of(path)
-    assert "of 6 files" in (row.problem or "")
+    assert "of over 3 files" in (row.problem or "")
     monkeypatch.setattr(zip_in, "MOST_MEMBERS", 100)
     at = data.index(b"header.json") + 20
     for bad in (data[: len(data) // 2], data[:-30], data[:at] + b"\xff" * 40 + data[at + 40 :]):
@@ -124,6 +124,42 @@ def test_too_many_members_and_damage_are_reasons(tmp_path: Path, monkeypatch: py
     path.write_bytes(b"PK\x05\x06" + b"\0" * 18)
     (row,) = rows_of(path)
     assert "without a .json" in (row.problem or "")
+
+
+def with_zip64(path: Path, members: int, name: bytes = b"x" * 20) -> None:
+    """An archive whose old end record says one member, while another has all of them."""
+    import struct
+
+    entry = b"PK\x01\x02" + bytes(24) + struct.pack("<H", len(name)) + bytes(16) + name
+    table, start = entry * members, b"PK\x03\x04" + bytes(26)
+    ends = struct.pack(
+        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members, len(table), len(start)
+    )
+    ends += struct.pack("<4sLQL", b"PK\x06\x07", 0, len(start) + len(table), 1)
+    ends += struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(entry), len(start), 0)
+    path.write_bytes(start + table + ends)
+
+
+@pytest.mark.parametrize(
+    ("members", "says"), [(150_000, "of over 100,000 files"), (1_500_000, "table of members of 99")]
+)
+def test_members_are_counted_whatever_the_records_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int, says: str
+):
+    made = []
+    monkeypatch.setattr(zipfile, "ZipInfo", lambda *_: made.append(0))
+    with_zip64(tmp_path / "lies.zip", members)
+    (row,) = rows_of(tmp_path / "lies.zip")
+    assert says in (row.problem or "") and not made
+
+
+def test_a_table_said_to_be_larger_than_any_memory_is_refused(tmp_path: Path):
+    path = packed(tmp_path / "log.zip", {"x.json": "{}"})
+    data = bytearray(path.read_bytes())
+    data[-10:-6] = b"\xfe\xff\xff\xff"
+    path.write_bytes(data)
+    (row,) = rows_of(path)
+    assert row.problem
 
 
 def test_a_locked_member_is_refused(tmp_path: Path):
