@@ -17,11 +17,12 @@ def canary(
         share: 0 = it ends.
 
     Raises:
+        UsageError: no share, told before anything starts.
         Refused: the serving gate says no.
         Busy: a promotion or rollback of the project runs.
     """
     if not share:
         return take_share(project_folder, version, by, reason)
-    with answering(project_folder):
+    with answering(project_folder, share):
         this, challenger, problems = probed(project_folder, version or "", by)
         return give_share(this, challenger, problems, share, by, reason)

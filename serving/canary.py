@@ -14,11 +14,11 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
-from serving.intents import Intent, begin, conclude, forget
+from serving.intents import Intent, begin, conclude, forget, read_intent
 from serving.protocol import load, must_suit, replace_route, route_for
 from serving.reconcile import AdapterHost, alone, finish, settle, unload
 from serving.registry import Registry
-from serving.routing import ProjectRoute
+from serving.routing import ProjectRoute, read
 from storage.moments import moment
 
 
@@ -46,7 +46,7 @@ def set_canary(
         EngineError: the engine failed; nothing is decided.
         Busy: a promotion, rollback or canary of the project runs.
     """
-    _must_be_share(share)
+    must_be_share(share)
     with alone(home, candidate.project):
         settle(home, candidate.project, registry, engine, again=candidate)
         route = route_for(home, candidate)
@@ -55,35 +55,93 @@ def set_canary(
             raise UsageError(f"{candidate.name} is the champion: it answers already")
         if (not share and not running) or (running and route.share == share):
             return route
-        intent = Intent(
-            id=new_ulid(),
-            kind="canary",
-            project=candidate.project,
-            target=candidate,
-            replaces=route.champion,
-            reason=reason,
-            by=by,
-            at=moment(home),
-            run_id=candidate.run_id,
-            share=share,
-            ends=None if running and share else route.challenger,
-        )
+        intent = _intent(home, route, candidate, share, by, reason)
         begin(home, intent)
         if share:
             intent, new = _take_in(home, intent, route, engine, verify)
         else:
             new = replace_route(home, route, without_challenger(route))
-        finish(home, intent, new, registry)
-        if engine is not None and intent.ends is not None:
-            unload(home, intent.ends, engine)
-        return new
+        return _ended(home, intent, new, registry, engine)
+
+
+def end_canary(
+    home: Home,
+    project: str,
+    version: str | None,
+    *,
+    engine: AdapterHost | None,
+    registry: Registry,
+    by: str,
+    reason: str,
+) -> ProjectRoute:
+    """Ends the canary that runs at the moment of the change, not one that was seen before it.
+
+    Args:
+        version: whose it must be; None = whichever runs.
+
+    Raises:
+        UsageError: no canary runs, or that of another version.
+        Busy: a promotion, rollback or canary of the project runs.
+    """
+    with alone(home, project):
+        left = read_intent(home, project)
+        same = left is not None and left.kind == "canary" and not left.share
+        settle(home, project, registry, engine, again=left.target if left and same else None)
+        route = read(home).projects.get(project)
+        runs = route.challenger if route else None
+        if route is None or runs is None or version not in (None, str(runs.version)):
+            what = runs.name if runs else "nothing"
+            whose = f", version {version} does not" if runs else ""
+            raise UsageError(
+                f"{what} answers a share of {project}'s requests{whose}: nothing to end"
+            )
+        intent = _intent(home, route, runs, 0.0, by, reason)
+        begin(home, intent)
+        new = replace_route(home, route, without_challenger(route))
+        return _ended(home, intent, new, registry, engine)
+
+
+def _intent(
+    home: Home, route: ProjectRoute, target: Deployment, share: float, by: str, reason: str
+) -> Intent:
+    running = route.challenger is not None and route.challenger.name == target.name
+    return Intent(
+        id=new_ulid(),
+        kind="canary",
+        project=target.project,
+        target=target,
+        replaces=route.champion,
+        reason=reason,
+        by=by,
+        at=moment(home),
+        run_id=target.run_id,
+        share=share,
+        ends=None if running and share else route.challenger,
+    )
+
+
+def _ended(
+    home: Home,
+    intent: Intent,
+    new: ProjectRoute,
+    registry: Registry,
+    engine: AdapterHost | None,
+) -> ProjectRoute:
+    finish(home, intent, new, registry)
+    if engine is not None and intent.ends is not None:
+        unload(home, intent.ends, engine)
+    return new
 
 
 def without_challenger(route: ProjectRoute) -> ProjectRoute:
     return msgspec.structs.replace(route, challenger=None, share=0.0)
 
 
-def _must_be_share(share: float) -> None:
+def must_be_share(share: float) -> None:
+    """
+    Raises:
+        UsageError: it is none.
+    """
     if not 0 <= share < 1:  # NaN is no share either
         raise UsageError(
             f"a canary's share is from 0 (ends it) to below 1, not {share:g}; all requests are a "

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from prefect import task
 
-from flywheel.errors import Busy, UsageError
+from flywheel.errors import Busy
 from flywheel.lineage import Deployment
 from flywheel.project import load_project
 from tasks.probing import have_probe, trained_probe
@@ -23,10 +23,13 @@ from tasks.turns import Turn, engine, home, settings
 
 
 @contextlib.contextmanager
-def answering(folder: str) -> Iterator[None]:
-    """With a server that answers for the project: the recorded one, else one for the block."""
+def answering(folder: str, share: float) -> Iterator[None]:
+    """With a server that answers for the project: the recorded one, else one for the block. What is
+    no share starts none."""
+    from serving.canary import must_be_share
     from serving.server import ensure
 
+    must_be_share(share)
     with ensure(home(), load_project(Path(folder)), settings()):
         yield
 
@@ -77,25 +80,19 @@ def take_share(folder: str, version: str | None, by: str, reason: str) -> dict[s
     Raises:
         UsageError: that version answers no share.
     """
+    from serving.canary import end_canary
     from serving.engines.client import EngineClient
     from serving.presence import running
-    from serving.promotion import set_canary
     from serving.registry import Registry
-    from serving.routing import canary_of
 
     project = load_project(Path(folder)).name
-    runs = canary_of(home(), project)
-    if runs is None or version not in (None, str(runs[0].version)):
-        what = "nothing" if runs is None else runs[0].name
-        raise UsageError(f"{what} answers a share of {project}'s requests: nothing to end")
     server = running(home())
-    set_canary(
+    end_canary(
         home(),
-        runs[0],
-        0.0,
+        project,
+        version,
         engine=EngineClient(server.engine_url, access=server.access) if server else None,
         registry=Registry(home()),
-        verify=dict,
         by=by,
         reason=reason or "ended by a person",
     )

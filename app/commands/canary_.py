@@ -25,8 +25,11 @@ def command(
     It passes the serving gate first. A conversation stays with whom it got. Exit code 3: the gate
     refused.
     """
+    from serving.canary import must_be_share
+
     if version is None and share:
         raise click.UsageError("--version says which one shall answer that share")
+    must_be_share(share)
     folder = turnable(project, start(progress=True))
     from flows.canary import canary
 

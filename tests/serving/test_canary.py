@@ -4,6 +4,7 @@ import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from flywheel.errors import EngineError, Refused, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment
 from serving import routing
+from serving.canary import end_canary
 from serving.promotion import promote, reconcile, rollback, set_canary
+from serving.reconcile import alone
 from serving.registry import Registry
 from serving.routing import ProjectRoute, Routing, base_deployment
 from storage.committer import commit
@@ -186,6 +189,51 @@ def test_the_champion_and_a_missing_engine_are_told(home: Home, engine: Scripted
     with pytest.raises(EngineError, match="no engine runs"):
         challenge(home, None)
     assert told(home) == [] and list(home.promotions.glob("*.json")) == []
+
+
+@pytest.mark.parametrize(("version", "ends"), [(None, True), ("3", True), ("2", False)])
+def test_what_is_ended_is_the_canary_that_runs_at_the_change(
+    home: Home, engine: ScriptedEngine, version: str | None, ends: bool
+) -> None:
+    """While somebody waits to end the canary of support-v2, support-v3 takes its place."""
+    challenge(home, engine)
+    third = ProjectRoute(
+        project="support", base_model="tiny", champion=route_of(home).champion,
+        challenger=candidate(home, 3), share=0.5,
+    )  # fmt: skip
+
+    def end() -> ProjectRoute:
+        return end_canary(
+            home, "support", version, engine=engine, registry=Registry(home), by="ann", reason="r"
+        )
+
+    with ThreadPoolExecutor(1) as beside:
+        with alone(home, "support"):
+            waiting = beside.submit(end)
+            now = routing.read(home)
+            routing.replace(home, Routing(version=now.version, projects={"support": third}))
+        if ends:
+            assert waiting.result().challenger is None and route_of(home).share == 0
+            assert told(home)[-1] == ("canary", "support-v3", 0.0)
+        else:
+            with pytest.raises(UsageError, match="support-v3 answers a share"):
+                waiting.result()
+            assert route_of(home).share == 0.5
+
+
+def test_an_ending_that_was_killed_and_asked_for_again_is_decided_once(
+    home: Home, engine: ScriptedEngine
+) -> None:
+    challenge(home, engine)
+    end: dict[str, Any] = {
+        "engine": engine, "registry": Registry(home), "by": "ann", "reason": "r",
+    }  # fmt: skip
+    killed("intent", lambda: end_canary(home, "support", None, **end))
+    end_canary(home, "support", None, **end)
+    stands(home, engine, "support-v1", None)
+    assert [one for one, *_ in told(home)] == ["canary", "canary"]
+    with pytest.raises(UsageError, match="nothing answers a share"):
+        end_canary(home, "support", None, **end)
 
 
 @pytest.mark.parametrize("step", ["intent", "load", "routing", "alias", "decision"])
