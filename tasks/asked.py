@@ -12,7 +12,7 @@ import msgspec
 from prefect import task
 
 from flywheel.project import load_project
-from tasks.events import tell_registered
+from tasks.events import REGISTERED, tell_registered, told_at
 from tasks.slots import deployed_run
 from tasks.step import worth_another_try
 from tasks.turns import home
@@ -45,14 +45,12 @@ def tell_newcomer(folder: str, version: str) -> bool:
     project = load_project(Path(folder)).name
     if tell_registered(project, version):
         return True
-    return deployed_run() is not None and _told_lately(project)
+    told = told_at(project, REGISTERED, version)
+    return deployed_run() is not None and told is not None and _lately(told)
 
 
-def _told_lately(project: str) -> bool:
-    try:
-        told = (home().prefect / "told" / f"{project}.json").stat().st_mtime
-    except FileNotFoundError:
-        return False
+def _lately(told: float) -> bool:
+    """A time from a clock that was set back since is long ago: nothing is waited for then."""
     return abs(time.time() - told) < _PATIENCE_S
 
 

@@ -6,12 +6,13 @@ delivered is told again the next time. Only runs that a deployment made tell any
 hear a command's.
 """
 
-import json
+import time
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
+from filelock import FileLock
 
 from flywheel import durable
 from flywheel.home import Home
@@ -24,6 +25,8 @@ ENOUGH, BROKEN, REGISTERED = (
     "flywheel.drift.broken",
     "flywheel.version.registered",
 )
+_MOST_TOLD = 1000
+"""Things told that are remembered for each event; the oldest go."""
 
 
 class Ended(Record, frozen=True, kw_only=True):
@@ -102,11 +105,26 @@ def tell(project: str, event: str, about: str, **payload: Any) -> bool:
     """
     from tasks.slots import deployed_run
 
-    if deployed_run() is None or _told(project).get(event) == about:
+    if deployed_run() is None or told_at(project, event, about) is not None:
         return False
     emit(project, event, about, payload)
-    durable.write(_told_file(project), json.dumps({**_told(project), event: about}).encode())
+    _keep_told(project, event, about)
     return True
+
+
+def told_at(project: str, event: str, about: str) -> float | None:
+    """When the event was told of that thing, in seconds of the clock; None = it was not."""
+    return _told(project).get(event, {}).get(about)
+
+
+def _keep_told(project: str, event: str, about: str) -> None:
+    file = _told_file(project)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_suffix(".lock")):  # grading and the registry's flow tell side by side
+        told = _told(project)
+        of_it = {**told.get(event, {}), about: time.time()}
+        newest = sorted(of_it.items(), key=lambda one: one[1])[-_MOST_TOLD:]
+        durable.write(file, msgspec.json.encode({**told, event: dict(newest)}))
 
 
 def emit(project: str, event: str, about: str, payload: dict[str, Any]) -> None:
@@ -130,12 +148,18 @@ def resource_of(project: str) -> str:
     return f"flywheel.{home_id()}.{project}"
 
 
-def _told(project: str) -> dict[str, str]:
+def _told(project: str) -> dict[str, dict[str, float]]:
+    """Event -> what it was told of -> when."""
+    file = _told_file(project)
     try:
-        found: dict[str, str] = json.loads(_told_file(project).read_bytes())
-    except (FileNotFoundError, ValueError):
+        data, since = file.read_bytes(), file.stat().st_mtime
+        found = msgspec.json.decode(data, type=dict[str, dict[str, float] | str])
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return {}
-    return found
+    # A home of before has only the last thing told of each event.
+    return {
+        event: {told: since} if isinstance(told, str) else told for event, told in found.items()
+    }
 
 
 def _told_file(project: str) -> Path:
