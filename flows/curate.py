@@ -11,7 +11,7 @@ from tasks.ingest import ingest_inbox
 from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
 from tasks.slots import first_try, in_its_slot, run_name
-from tasks.turns import open_turn, serving
+from tasks.turns import note, open_turn, serving
 
 
 @flow(name="curate", flow_run_name=run_name, persist_result=False)
@@ -20,6 +20,6 @@ def curate(project: str) -> dict[str, Any]:
     """Raises: Refused where the data gate says no."""
     with serving(project):
         this = open_turn(project, ingest_inbox(), fresh=first_try())
-        grade_recorded(this)
+        note(this, "grade", grade_recorded(this))
         rollouts = sample_rollouts(this, mine_problems(this))
         return passed(curate_dataset(this, rollouts))

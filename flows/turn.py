@@ -17,7 +17,7 @@ from tasks.report import conclude
 from tasks.sample import sample_rollouts
 from tasks.slots import first_try, in_its_slot, run_name
 from tasks.train import train_candidate
-from tasks.turns import open_turn, serving
+from tasks.turns import note, open_turn, serving
 
 
 @flow(name="turn", flow_run_name=run_name, persist_result=False)
@@ -31,7 +31,7 @@ def turn(project: str) -> Any:
     with serving(project):
         this = open_turn(project, ingest_inbox(), fresh=first_try())
         try:
-            grade_recorded(this)
+            note(this, "grade", grade_recorded(this))
             problems = mine_problems(this)
             rollouts = sample_rollouts(this, problems)
             dataset = passed(curate_dataset(this, rollouts))

@@ -6,12 +6,15 @@ import msgspec
 
 from flywheel.progress import report
 from tasks.step import step
-from tasks.turns import Turn, environment_of, home, note, project_of
+from tasks.turns import Turn, environment_of, home, project_of
 
 
 @step(minutes=60)
 def grade_recorded(turn: Turn) -> dict[str, Any]:
-    """Grades every recorded trace of the snapshot against what feedback says is true."""
+    """Grades every recorded trace of the snapshot against what feedback says is true.
+
+    It leaves no note: what an hourly look graded is kept, and the turn that takes it notes it.
+    """
     from environments.grading import Item, grade_all
     from storage.committer import commit
     from storage.inbox import Inbox
@@ -39,9 +42,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
         report("grading", graded + unknown)
     commit(home())
-    found = {"graded": graded, "not_gradable": unknown}
-    note(turn, "grade", found)
-    return found
+    return {"graded": graded, "not_gradable": unknown}
 
 
 RECORDED = ("production", "import", "demonstration")

@@ -64,11 +64,16 @@ def timed(function: F) -> F:
                 ) from error
             raise
         finally:
-            line = {"step": name, "seconds": round(time.monotonic() - started, 3)}
-            with contextlib.suppress(OSError), (run_folder(turn) / "steps.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")  # a full disk must not hide what failed
+            if not turn.looked:
+                _took(turn, name, time.monotonic() - started)
 
     return cast(F, measured)
+
+
+def _took(turn: Turn, name: str, seconds: float) -> None:
+    line = {"step": name, "seconds": round(seconds, 3)}
+    with contextlib.suppress(OSError), (run_folder(turn) / "steps.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")  # a full disk must not hide what failed
 
 
 def key_of(context: TaskRunContext, parameters: dict[str, Any]) -> str:

@@ -52,6 +52,8 @@ class Turn(Record, frozen=True, kw_only=True):
 
     repeated: bool = False
     """The same turn has ended before: nothing has come or changed since."""
+    looked: bool = False
+    """Only looked at: it is not opened, and leaves nothing among the runs."""
 
     @property
     def champion(self) -> str:
@@ -146,7 +148,8 @@ def turn_to_come(folder: str) -> Turn:
     from its own snapshot, and what is done every hour must not fix it."""
     project = load_project(Path(folder))
     configuration = digest(project.digest(), environment_of(project).digest)
-    return new_turn(project, champion_of(project), configuration)
+    turn = new_turn(project, champion_of(project), configuration)
+    return msgspec.structs.replace(turn, looked=True)
 
 
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:

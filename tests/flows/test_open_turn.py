@@ -47,5 +47,22 @@ def test_looking_at_the_turn_to_come_opens_none(home: Home, project_folder: Path
     arrive(1)
     seen = turn_to_come(str(project_folder))
     assert turn_under_way(home, "sorting") is None
+    assert not home.runs.exists()
     arrive(2)
     assert open_turn(str(project_folder), {}).run_id != seen.run_id
+
+
+@pytest.mark.slow
+def test_hourly_grading_leaves_no_run_and_the_turn_takes_what_it_graded(
+    prefect_server: str, home: Home, project_folder: Path, arrive
+) -> None:  # type: ignore[no-untyped-def]
+    from flows.grade import grade
+    from tasks.grade import grade_recorded
+
+    arrive(1)
+    graded = grade(str(project_folder))
+    assert not list(home.runs.glob("*")), "an hour's look is no run"
+    turn = open_turn(str(project_folder), {})
+    state = grade_recorded(turn, return_state=True)
+    assert state.name == "Cached"
+    assert state.result() == {key: graded[key] for key in ("graded", "not_gradable")}
