@@ -59,7 +59,7 @@ def _list(here: Shown, filters: browse.Filters, text: str) -> None:
     _pager(number, found.total, told)
     table = [_line(card, found.previews) for card in found.cards]
     chosen = st.dataframe(
-        table, hide_index=True, on_select="rerun", selection_mode="single-row",
+        table, hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-row",
         key=f"traces:list:{number}:{hash((repr(filters), text))}",
         height=min(38 * (len(table) + 1), 900),
         column_config=_columns(), alt="Traces, newest first",
@@ -106,7 +106,7 @@ def _columns() -> dict[str, Any]:
         "asked": st.column_config.TextColumn(width=300),
         "answered": st.column_config.TextColumn(width=300),
         "reward": st.column_config.NumberColumn(
-            format="%.2f", help="Empty: not graded, or a reward could not be given"
+            format="%.2f", help="–: not graded, or a reward could not be given"
         ),
         "feedback": st.column_config.TextColumn(help="How often people or systems spoke of it"),
     }

@@ -65,6 +65,7 @@ def test_a_page_at_a_time_turned_by_keys(home: Home) -> None:
     shown = page(home, "traces")
     assert "1 to 50 of 63" in words(shown)
     assert len(shown.dataframe[0].value) == 50
+    assert shown.dataframe[0].proto.placeholder == "–", "what is unknown, such as a reward"
     shown.button(key="traces:on").click().run()
     assert "51 to 63 of 63" in words(shown)
     shown.button(key="traces:back").click().run()
