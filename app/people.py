@@ -1,8 +1,9 @@
 """Who may do what in the dashboard: `people.toml` in the home, read anew each time.
 
-A name or an e-mail address enters, as the sign-in knows it; a role leaves. Each role may do what
-the ones before it may. Without the file everybody who reaches a dashboard with local names, which
-only this machine can, is promoter; whoever signed in from elsewhere is a viewer.
+Enters a name, as typed or as a sign-in proves it (an address, or `sub:` and its own id of the
+person); a role leaves. Each role may do what the ones before it may. Without the file everybody who
+reaches a dashboard with local names, which only this machine can, is promoter; whoever signed in
+from elsewhere is a viewer.
 """
 
 import tomllib
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
 
 Role = Literal["viewer", "reviewer", "promoter"]
 ROLES: tuple[Role, ...] = get_args(Role)
+SUBJECT = "sub:"
+"""Before what a sign-in calls a person by itself, so that it is never a name or an address."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,16 @@ class People(BaseModel):
     default: Role = "viewer"
     """Of those it does not name."""
     people: dict[str, Role] = {}
+
+    @field_validator("people")
+    @classmethod
+    def _once_each(cls, named: dict[str, Role]) -> dict[str, Role]:
+        seen: dict[str, str] = {}
+        for one in named:
+            other = seen.setdefault(_alike(one), one)
+            if other != one:
+                raise ValueError(f"{other!r} and {one!r} are the same person: keep one of them")
+        return named
 
 
 def file_of(home: Home) -> Path:
@@ -66,22 +79,50 @@ def people(home: Home) -> People | None:
 def person_of(home: Home, name: str, *, local: bool) -> Person:
     """The person of that name, with the role that the file gives now.
 
+    Large and small letters A to Z are the same, all other characters are themselves; an id after
+    `sub:` is exact.
+
     Args:
         local: the name was typed on this machine, not proven by a sign-in.
     """
     known = people(home)
     if known is None:
         return Person(name, "promoter" if local else "viewer")
-    named = {one.casefold(): role for one, role in known.people.items()}
-    return Person(name, named.get(name.casefold(), known.default))
+    named = {_alike(one): role for one, role in known.people.items()}
+    return Person(name, named.get(_alike(name), known.default))
 
 
 def proven_name(user: Mapping[str, Any]) -> str:
-    """The name that a sign-in proves: the address, where the provider does not doubt it, else its
-    own id of the person. A display name is its owner's to choose, so it gives no role."""
-    if user.get("email") and user.get("email_verified") is not False:
-        return str(user["email"])
-    return str(user.get("sub") or "somebody")
+    """The name that a sign-in proves: the address, where the provider says that it verified it,
+    else `sub:` and its own id of the person. A display name is its owner's to choose, so it gives
+    no role.
+
+    Raises:
+        UsageError: it proves neither.
+    """
+    address, verified = user.get("email"), user.get("email_verified")
+    # Some providers write the claim as a text.
+    if (verified is True or verified == "true") and _is_address(address):
+        return str(address)
+    subject = user.get("sub")
+    if not isinstance(subject, str) or not subject:
+        raise UsageError(
+            "the sign-in proves no name: the provider gives neither an e-mail address with "
+            "email_verified true nor a subject (sub)"
+        )
+    return SUBJECT + subject
+
+
+def _is_address(given: object) -> bool:
+    return isinstance(given, str) and "@" in given and not given.lower().startswith(SUBJECT)
+
+
+def _alike(name: str) -> str:
+    """The same for names that mean one person. More than A to Z would make other people's names
+    the same: ß becomes ss, the Kelvin sign k."""
+    if name[: len(SUBJECT)].lower() == SUBJECT:
+        return SUBJECT + name[len(SUBJECT) :]
+    return "".join(one.lower() if one.isascii() else one for one in name)
 
 
 def allowed(person: Person, role: str) -> bool:

@@ -54,9 +54,52 @@ def test_a_display_name_or_a_doubted_address_gives_no_role(home: Home) -> None:
         return person_of(home, proven_name(user), local=False).role
 
     assert role(email="a@x.org", email_verified=True, sub="1") == "reviewer"
-    assert role(email="a@x.org", sub="1") == "reviewer"
-    assert role(email="a@x.org", email_verified=False, sub="1") == "viewer"
-    assert role(name="ann", sub="1") == "viewer" and role() == "viewer"
+    assert role(email="a@x.org", email_verified="true", sub="1") == "reviewer"
+    for doubt in (False, "false", "False", "yes", 0, 1, "", None):
+        assert role(email="a@x.org", email_verified=doubt, sub="1") == "viewer", doubt
+    assert role(email="a@x.org", sub="1") == "viewer"
+    assert role(name="ann", sub="1") == "viewer"
+    for nobody in ({}, {"sub": ""}, {"sub": None}, {"name": "ann", "email": "a@x.org"}):
+        with pytest.raises(UsageError, match="proves no name"):
+            role(**nobody)
+
+
+def test_what_a_sign_in_calls_a_person_is_no_name_and_no_address(home: Home) -> None:
+    (home.root / "people.toml").write_text(
+        '[people]\nann = "promoter"\n"a@x.org" = "promoter"\n"sub:Ab1" = "reviewer"\n'
+    )
+
+    def role(**user: object) -> str:
+        return person_of(home, proven_name(user), local=False).role
+
+    assert proven_name({"sub": "Ab1"}) == "sub:Ab1" and role(sub="Ab1") == "reviewer"
+    assert role(sub="aB1") == "viewer", "an id is exact"
+    assert role(sub="ann") == "viewer" and role(sub="a@x.org") == "viewer"
+    assert role(email="ann", email_verified=True, sub="2") == "viewer", "that is no address"
+    assert role(email="sub:Ab1", email_verified=True, sub="2") == "viewer"
+    assert role(email="SUB:Ab1@x", email_verified=True, sub="2") == "viewer"
+
+
+@pytest.mark.parametrize(("named", "other"), [("strasse", "straße"), ("kim", "\u212aim"),
+                                              ("iris", "\u0130ris"), ("sub:k", "sub:K"),
+                                              ("é", "É"), ("ﬁn", "fin")])  # fmt: skip
+def test_names_that_only_look_alike_are_other_people(home: Home, named: str, other: str) -> None:
+    (home.root / "people.toml").write_text(f'[people]\n"{named}" = "promoter"\n')
+    assert person_of(home, named, local=False).role == "promoter"
+    assert person_of(home, other, local=False).role == "viewer"
+    (home.root / "people.toml").write_text(
+        f'[people]\n"{named}" = "promoter"\n"{other}" = "reviewer"\n'
+    )
+    assert person_of(home, other, local=False).role == "reviewer"
+
+
+@pytest.mark.parametrize(("one", "other"), [("Ann@x.org", "ann@X.org"), ("sub:1", "SUB:1")])
+def test_one_person_named_twice_gives_nobody_a_role(home: Home, one: str, other: str) -> None:
+    (home.root / "people.toml").write_text(
+        f'[people]\n"{one}" = "promoter"\n"{other}" = "viewer"\n'
+    )
+    with pytest.raises(UsageError, match="the same person"):
+        person_of(home, one, local=False)
 
 
 def test_each_role_may_what_the_ones_before_may() -> None:
