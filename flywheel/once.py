@@ -33,6 +33,11 @@ def spend(home: Home, token: str) -> bool:
     return True
 
 
+def spent(home: Home, token: str) -> bool:
+    """Whether the token is good no more."""
+    return bool(_SHAPE.fullmatch(token)) and (home.once / token).exists()
+
+
 def give_back(home: Home, token: str) -> None:
     """Makes a token good again: what it was spent for could not be done."""
     (home.once / token).unlink(missing_ok=True)

@@ -239,13 +239,15 @@ def detail(home: Home, trace_id: str) -> Detail | None:
     )
 
 
-def exists(home: Home, trace_id: str) -> bool:
-    """Whether the store has the trace now."""
+def project_of(home: Home, trace_id: str) -> str | None:
+    """Of a trace that the store has now; None = it has none of this id."""
     with reading(home, wait_s=WAIT_S) as database:
         if database is None:
-            return False
-        found = database.execute("SELECT 1 FROM cards WHERE trace_id = ?", [trace_id]).fetchall()
-    return bool(found)
+            return None
+        found = database.execute(
+            "SELECT project FROM cards WHERE trace_id = ?", [trace_id]
+        ).fetchone()
+    return found[0] if found else None
 
 
 class _only:

@@ -63,12 +63,17 @@ def take(
 
 
 def renew(
-    home: Home, project: str, item: str, *, by: str, holder: str, minutes: float = MINUTES
-) -> bool:
+    home: Home, project: str, item: str, *, by: str, holder: str, minutes: float = MINUTES,
+    again: bool = False,
+) -> bool:  # fmt: skip
     """Whether the item is still this holder's, now for `minutes` more: it is unless somebody else
-    took it after it had run out."""
+    took it after it had run out.
+
+    Args:
+        again: also one that this person saved a word on, which may not be committed yet.
+    """
     with _changing(home, project) as leases:
-        if not _free(leases.get(item), holder):
+        if not _free(leases.get(item), holder, by if again else None):
             return False
         leases[item] = _lease(by, holder, minutes)
     return True

@@ -1,7 +1,8 @@
 """What a review becomes, and how it is saved: once, through the inbox, by somebody who may.
 
 Enter a trace, a verdict and who gives it; leaves one segment named by the one-time token, with the
-feedback and the human grade in it. Nothing is saved of a trace that is not here any more.
+feedback and the human grade in it. Nothing is saved of a trace that is not here any more or is
+another project's, nor of an item that somebody else has taken.
 """
 
 import json
@@ -17,7 +18,7 @@ import msgspec
 from app.actions import may, note
 from app.people import Person
 from flywheel import once
-from flywheel.errors import FlywheelError
+from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
 from flywheel.ids import canonical
 from flywheel.records import Feedback, Grade
@@ -38,6 +39,10 @@ class Vanished(FlywheelError):
     """The trace was erased, or never was, when its review came to be saved."""
 
 
+class Taken(FlywheelError):
+    """Somebody else took the item after this page's lease had run out."""
+
+
 class Offered(NamedTuple):
     """An answer in the form that the environment reads as its truth."""
 
@@ -55,6 +60,7 @@ class Saved(NamedTuple):
     token: str
     records: tuple[Feedback | Grade, ...]
     items: tuple[str, ...]
+    """That must be this page's, to the leases."""
     words: str
 
 
@@ -135,14 +141,19 @@ def save(
     Raises:
         Refused: the person is no reviewer now.
         Vanished: a trace of it is gone; nothing was saved.
+        Taken: an item of it is somebody else's now; nothing was saved.
+        UsageError: a trace of it is another project's; nothing was saved.
         Full, Busy: nothing was saved, and the token is good still.
     """
-    from storage.browse import exists
-
     person = may(home, person, "reviewer", local=local)
-    for trace_id in _traces_of(saved.records):
-        if not exists(home, trace_id):
-            raise Vanished(f"trace {trace_id} is not here any more: nothing was saved of it")
+    _check_traces(home, project, saved.records)
+    for item in saved.items:
+        # Renewed, not only looked at: nobody may take it between here and the segment.
+        if leases.renew(home, project, item, by=person.name, holder=holder, again=True):
+            continue
+        if once.spent(home, saved.token):
+            return None
+        raise Taken(_who_has(home, project, item, person))
     if not once.spend(home, saved.token):
         return None
     try:
@@ -253,5 +264,25 @@ def _commit(home: Home) -> None:
         return
 
 
-def _traces_of(records: Sequence[Feedback | Grade]) -> list[str]:
-    return sorted({one.target if isinstance(one, Feedback) else one.trace_id for one in records})
+def _check_traces(home: Home, project: str, records: Sequence[Feedback | Grade]) -> None:
+    from storage.browse import project_of
+
+    if any(isinstance(one, Feedback) and one.project != project for one in records):
+        raise UsageError(f"this review is not all of project {project}: nothing was saved")
+    about = {one.target if isinstance(one, Feedback) else one.trace_id for one in records}
+    for trace_id in sorted(about):
+        there = project_of(home, trace_id)
+        if there is None:
+            raise Vanished(f"trace {trace_id} is not here any more: nothing was saved of it")
+        if there != project:
+            raise UsageError(
+                f"trace {trace_id} is of project {there}, not of {project}: nothing was saved of it"
+            )
+
+
+def _who_has(home: Home, project: str, item: str, person: Person) -> str:
+    lease = leases.leased(home, project).get(item)
+    who = lease.by if lease is not None else "somebody else"
+    if who == person.name:
+        who = "another page of yours"
+    return f"{who} took this item after your ten minutes had run out: nothing was saved of it"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.views.frame import Shown, shown
-from app.views.review_data import Saved, Vanished, save, taken_back
+from app.views.review_data import Saved, Taken, Vanished, save, taken_back
 from flywheel import once
 from flywheel.errors import FlywheelError
 from flywheel.ids import new_ulid
@@ -64,7 +64,7 @@ def say(token: str, records: Any, items: tuple[str, ...], words: str) -> None:
             here.home, here.project, here.person, Saved(token, tuple(records), items, words),
             local=here.local, holder=state.holder,
         )  # fmt: skip
-    except Vanished as error:
+    except (Vanished, Taken) as error:
         state.told = ("lost", f"{error}. Here is the next one.")
         forward(state, items)
         return
@@ -97,6 +97,14 @@ def undo() -> None:
         return
     last = state.done[-1]
     back = taken_back(last, once.issue())
+    mine = all(
+        leases.renew(
+            here.home, state.project, one, by=state.person, holder=state.holder, again=True
+        )
+        for one in last.items
+    )
+    if not mine:  # one's own word is taken back all the same; the item stays the other's
+        back = back._replace(items=())
     try:
         save(here.home, here.project, here.person, back, local=here.local, holder=state.holder)
     except FlywheelError as error:
@@ -106,7 +114,7 @@ def undo() -> None:
     for one in last.items:
         leases.release(here.home, state.project, one, holder=state.holder)
         state.passed.discard(one)
-    if len(last.items) == 1:
+    if mine and len(last.items) == 1:
         state.item = last.items[0]
     state.token, state.editing = once.issue(), False
     state.told = ("done", f"Took back: {last.words}")

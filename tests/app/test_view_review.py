@@ -11,16 +11,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.people import Person
-from app.views.review_data import Saved, Vanished, compare, judge, offered, save, taken_back
+from app.views.review_data import Saved, Taken, Vanished, compare, judge, offered, save, taken_back
 from environments.define import Environment
 from environments.load import load_environment
 from environments.mining import mine
 from flywheel import once
-from flywheel.errors import Refused
+from flywheel.errors import Refused, UsageError
 from flywheel.home import Home
 from flywheel.project import load_project
 from flywheel.records import Feedback, Grade
 from flywheel.reviews import verdict_of
+from storage import leases
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.queries import feedback_for, grades, records, traces
@@ -181,6 +182,80 @@ def test_a_review_for_an_erased_trace_is_told_and_not_saved(home: Home) -> None:
                  (gone,), "")  # fmt: skip
     with pytest.raises(Vanished):
         save(home, "shop", ANN, made, local=True, holder="h")
+
+
+def said_by(who: str, trace: str, project: str = "shop") -> Saved:
+    token = once.issue()
+    return Saved(token, tuple(judge(project, trace, "rejected", None, by=who, token=token)),
+                 (trace,), f"rejected by {who}")  # fmt: skip
+
+
+def run_out(home: Home, item: str) -> None:
+    """As if its holder had looked at it for over ten minutes."""
+    path = home.leases / "shop.json"
+    held = json.loads(path.read_bytes())
+    held[item]["until"] = 0.0
+    path.write_text(json.dumps(held))
+
+
+def test_one_whose_lease_ran_out_does_not_save_over_who_took_the_item(home: Home) -> None:
+    (one,) = answers(home, 1)
+    bob = Person("bob", "reviewer")
+    assert leases.take(home, "shop", [one], by="ann", holder="a") == one
+    run_out(home, one)
+    assert leases.take(home, "shop", [one], by="bob", holder="b") == one
+    late = said_by("ann", one)
+    with pytest.raises(Taken, match="bob took this item"):
+        save(home, "shop", ANN, late, local=True, holder="a")
+    assert Inbox(home).pending() == [] and not once.spent(home, late.token)
+    assert save(home, "shop", bob, said_by("bob", one), local=True, holder="b") is not None
+    with pytest.raises(Taken, match="bob"):
+        save(home, "shop", ANN, late, local=True, holder="a")
+    assert verdicts(home, one) == [("rejected", False, "bob")]
+
+
+def test_one_whose_lease_ran_out_saves_where_nobody_took_the_item(home: Home) -> None:
+    (one,) = answers(home, 1)
+    assert leases.take(home, "shop", [one], by="ann", holder="a") == one
+    run_out(home, one)
+    assert save(home, "shop", ANN, said_by("ann", one), local=True, holder="a") is not None
+    other = said_by("ann", one)
+    assert save(home, "shop", ANN, other, local=True, holder="a2") is not None, "her own word"
+    assert save(home, "shop", ANN, other, local=True, holder="a2") is None
+
+
+def test_the_page_says_that_somebody_else_took_the_item_and_shows_the_next(home: Home) -> None:
+    ids = answers(home, 2)
+    shown = page(home, "review")
+    one = at_hand(shown, ids)
+    run_out(home, one)
+    assert leases.take(home, "shop", [one], by="bob", holder="b") == one
+    button(shown, "reject").click().run()
+    told = words(shown)
+    assert "bob took this item" in told and "nothing was saved" in told
+    assert at_hand(shown, ids) != one and Inbox(home).pending() == []
+
+
+def test_undo_takes_back_ones_own_word_and_leaves_the_item_to_who_has_it(home: Home) -> None:
+    ids = answers(home, 2)
+    shown = page(home, "review")
+    one = at_hand(shown, ids)
+    button(shown, "reject").click().run()
+    run_out(home, one)
+    assert leases.take(home, "shop", [one], by="bob", holder="b") == one
+    button(shown, "undo").click().run()
+    assert "Took back" in words(shown) and at_hand(shown, ids) != one
+    assert verdicts(home, one)[0][0] == "withdrawn"
+    assert leases.leased(home, "shop")[one].by == "bob"
+
+
+def test_a_review_is_not_saved_of_another_projects_trace(home: Home) -> None:
+    (one,) = answers(home, 1)
+    with pytest.raises(UsageError, match="is of project shop, not of hotel"):
+        save(home, "hotel", ANN, said_by("ann", one, "hotel"), local=True, holder="a")
+    with pytest.raises(UsageError, match="not all of project hotel"):
+        save(home, "hotel", ANN, said_by("ann", one), local=True, holder="a")
+    assert Inbox(home).pending() == [] and leases.leased(home, "hotel") == {}
 
 
 def test_a_role_that_was_taken_away_saves_nothing_though_the_button_is_there(home: Home) -> None:
