@@ -4,6 +4,8 @@ Readers read it whole, without a lock: it is replaced atomically. Writers say wh
 saw and lose if another was faster. All else (MLflow's aliases, the ledger) follows this file.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from flywheel import durable
@@ -12,6 +14,9 @@ from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.records import Record
 from storage.locks import held
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 class ProjectRoute(Record, frozen=True, kw_only=True):
@@ -23,12 +28,12 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     """Stays loaded, so that rolling back is instant. None = nothing was replaced yet."""
     challenger: Deployment | None = None
     """Is compared with the champion; None = none runs."""
-    share: float = 0.0
+    share: Share = 0.0
     """Of the requests to the project that the challenger answers: its canary. 0 to below 1."""
 
 
 class Routing(Record, frozen=True, kw_only=True):
-    version: int = 0
+    version: Count = 0
     """Grows by one with each replacement; 0 = there is no file yet."""
     projects: dict[str, ProjectRoute] = msgspec.field(default_factory=dict)
 
@@ -61,17 +66,37 @@ def read(home: Home) -> Routing:
     """What serves now.
 
     Raises:
-        CorruptFile: the file is not one of ours; nothing is guessed.
+        CorruptFile: the file is not one of ours, or holds what none of ours does; nothing is
+            guessed.
     """
     try:
-        return msgspec.json.decode(home.routing.read_bytes(), type=Routing)
+        found = msgspec.json.decode(home.routing.read_bytes(), type=Routing)
+        _check(found)
+        return found
     except FileNotFoundError:
         return Routing()
-    except msgspec.DecodeError as error:
+    except (OSError, msgspec.DecodeError, _Odd) as error:
         raise CorruptFile(
             f"{home.routing} is not a routing file: {error}. Move it away and run `flywheel serve`:"
             " the newest promotion in the ledger says what it held"
         ) from error
+
+
+class _Odd(Exception):
+    """Something that no writer of ours puts into the file."""
+
+
+def _check(found: Routing) -> None:
+    for project, route in found.projects.items():
+        if route.project != project:
+            raise _Odd(f"projects.{project} is the route of {route.project}")
+        for one in standing(route):
+            if one.project != project:
+                raise _Odd(f"{one.name}, which projects.{project} names, is of {one.project}")
+            if not 0 <= one.version <= 2**53:
+                raise _Odd(f"{one.name} has the version {one.version}")
+        if route.share and route.challenger is None:
+            raise _Odd(f"projects.{project} gives a share to a challenger that it does not have")
 
 
 def replace(home: Home, routing: Routing, *, wait_s: float = 10.0) -> Routing:

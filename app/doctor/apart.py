@@ -1,5 +1,7 @@
 """`python -m app.doctor.apart CHECK CASE`: one check in a process of its own, a finding a line.
 
+The last line is null, so that one who ends the process is told from a check that has ended.
+
 Whatever the code that it looks at prints goes to standard error.
 """
 
@@ -32,10 +34,11 @@ def main() -> int:
     quiet_dependencies(settings.at())
     case = Case(settings.at(), settings, tuple(map(Path, given["folders"])), given["deep"])
     try:
-        for finding in CHECKS[name].looks(case):
-            out.write(msgspec.json.encode(finding) + b"\n")
+        for said in CHECKS[name].looks(case):
+            out.write(msgspec.json.encode(said) + b"\n")
     except Exception as error:  # it is reported, as what it is
         out.write(msgspec.json.encode(failed(name, error)) + b"\n")
+    out.write(b"null\n")
     return 0
 
 

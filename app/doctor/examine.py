@@ -47,6 +47,8 @@ class _Look:
         self.check, self.case, self.told = check, case, Told(name)
         deep = check.deep_limit_s if case.deep else None
         self.limit_s = deep or check.limit_s
+        self.at = ""
+        """What is being looked at, where the check says so."""
         self.begun = time.monotonic()
         self.thread = threading.Thread(target=self._run, daemon=True, name=f"doctor {name}")
 
@@ -54,7 +56,8 @@ class _Look:
         self.thread.join(max(0.0, self.begun + self.limit_s - time.monotonic()))
         if self.thread.is_alive():
             late = wrong(
-                f"the check of {self.told.name} did not end within {self.limit_s:g} s",
+                f"the check of {self.told.name} did not end within {self.limit_s:g} s"
+                f"{self.where()}",
                 "look again; if it stays, what it looks at hangs: a disk, a server, an environment",
             )
             return Told(self.told.name, [*self.told.findings, late], self.limit_s)
@@ -63,13 +66,19 @@ class _Look:
     def _run(self) -> None:
         try:
             found = self._apart() if self.check.apart else self.check.looks(self.case)
-            for finding in found:
-                self.told.findings.append(finding)
+            for said in found:
+                if isinstance(said, str):
+                    self.at = said
+                else:
+                    self.told.findings.append(said)
         except Exception as error:  # it is reported, as what it is
             self.told.findings.append(failed(self.told.name, error))
         self.told.seconds = time.monotonic() - self.begun
 
-    def _apart(self) -> Iterator[Finding]:
+    def where(self) -> str:
+        return f", at {self.at}; what comes after it was not looked at" if self.at else ""
+
+    def _apart(self) -> Iterator[Finding | str]:
         """The same, said line by line by a process that can be ended."""
         from app.doctor.apart import packed
 
@@ -90,23 +99,32 @@ class _Look:
         stop = threading.Timer(max(0.0, self.limit_s - 1.0), _end, [child.pid])
         stop.daemon = True
         stop.start()
+        ended = False
         with child.stdout, child.stderr:
             for line in child.stdout:
-                yield msgspec.json.decode(line, type=Finding)
+                one = msgspec.json.decode(line, type=Finding | str | None)
+                if one is None:
+                    ended = True
+                else:
+                    yield one
             said = child.stderr.read().decode(errors="replace").strip()
         code = child.wait()
         timely = stop.is_alive()
         stop.cancel()
         child.stdin.close()
         _end(child.pid)  # what it may have started
-        if code and timely:
+        if ended:
+            return
+        if timely:
             yield wrong(
-                f"the check of {self.told.name} ended with code {code}: {said[-300:]}",
+                f"the check of {self.told.name} ended with code {code} before it was through"
+                f"{self.where()}{': ' if said else ''}{said[-300:]}",
                 "what it looked at ends the process: its code, or a damaged file",
             )
-        elif code:
+        else:
             yield wrong(
-                f"the check of {self.told.name} did not end within {self.limit_s:g} s",
+                f"the check of {self.told.name} did not end within {self.limit_s:g} s"
+                f"{self.where()}",
                 "what it looks at hangs: its code, or a file that somebody holds",
             )
 

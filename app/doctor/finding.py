@@ -1,6 +1,7 @@
 """What a check is given, and what it says: a line with its level, and the remedy where one is due.
 
-A check is a generator, so that what it said before it hung or raised is kept.
+A check is a generator, so that what it said before it hung or raised is kept. A text among its
+findings is not told: it says what is looked at from there on, in case nothing more comes.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Case:
     """Also what takes long: weights are loaded, every segment is read."""
 
 
-Looks = Callable[[Case], Iterator[Finding]]
+Looks = Callable[[Case], Iterator[Finding | str]]
 
 
 @dataclass(frozen=True)

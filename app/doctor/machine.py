@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.doctor.finding import Case, Finding, ago, ok, size, warning, wrong
+from flywheel.errors import CorruptFile
+from storage.moments import last_moment
 
 ROOT = Path(__file__).resolve().parents[2]
 _SCARCE, _LOW = 200 << 20, 2 << 30
@@ -19,6 +21,7 @@ _AHEAD_S = 300.0
 NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "gluster", "lustre", "fuse")
 """Beginnings of the names of file systems whose locks and renames are other machines' business."""
 _SHOWN = 5
+_DAY_S = 86_400.0
 
 
 def python(case: Case) -> Iterator[Finding]:
@@ -173,6 +176,23 @@ def clock(case: Case) -> Iterator[Finding]:
         )
     else:
         yield ok(f"the clock says {here:%Y-%m-%d %H:%M} UTC")
+    yield from _last_moment(case, now)
+
+
+def _last_moment(case: Case, now: float) -> Iterator[Finding]:
+    """Decisions are never earlier than the last one: one from the future dates all that follow."""
+    file = case.home.root / "moment"
+    try:
+        last = last_moment(case.home)
+    except (CorruptFile, OSError) as error:
+        yield wrong(str(error), f"rm -r {file}: the ledger's last decision says what it held")
+        return
+    if last is not None and (ahead := last / 1e9 - now) > _DAY_S:
+        yield warning(
+            f"the last decision is dated {ago(ahead)} after what the clock says: until then all "
+            "decisions are dated after it",
+            f"set the clock; if it is right and nothing was decided then, rm {file}",
+        )
 
 
 def _stamped(root: Path) -> list[Path]:

@@ -52,27 +52,29 @@ def projects(case: Case) -> Iterator[Finding]:
         yield from _engine(case, project)
 
 
-def environments(case: Case) -> Iterator[Finding]:
+def environments(case: Case) -> Iterator[Finding | str]:
     """Each environment is loaded, and its rewards judge an example."""
     from environments.load import load_environment
 
     for project in sound(case):
         section = project.environment
+        file = project.folder / section.path.partition(":")[0]
+        yield f"{project.name}: {file}"
         try:
             environment = load_environment(section.path, project.folder, section.config)
         except ProjectError as error:
-            file = project.folder / section.path.partition(":")[0]
             yield wrong(f"{project.name}: {error}", f"mend {file}")
             continue
         yield from _rewards(case, project, environment)
 
 
-def models(case: Case) -> Iterator[Finding]:
+def models(case: Case) -> Iterator[Finding | str]:
     for project in sound(case):
         if project.serving.engine_url:
             continue  # somebody else has it
         folder = base_folder(project, case.settings.models)
         name = f"{project.name}: the base model {folder}"
+        yield name
         if not folder.is_dir():
             yield wrong(
                 f"{name} is not there",

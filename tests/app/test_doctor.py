@@ -94,6 +94,34 @@ def test_a_check_that_raises_or_hangs_is_told_and_the_others_go_on(home: Home) -
 
 
 @slow
+@pytest.mark.parametrize("code", [
+    "import os\nos._exit(0)\n", "import sys\nsys.exit(0)\n", "import time\ntime.sleep(600)\n",
+])  # fmt: skip
+def test_an_environment_that_keeps_its_check_from_ending_is_named(
+    home: Home, project: Path, code: str
+) -> None:
+    file = project / "environment.py"
+    file.write_text(code)
+    check = Check(CHECKS["environments"].looks, 12.0, True)
+    (told,) = examine(case(home, project), {"environments": check})
+    (found,) = told.findings
+    assert found.level == "wrong" and found.remedy
+    assert "sorting: " in found.says and str(file) in found.says
+
+
+def test_a_check_that_hangs_says_at_what(home: Home) -> None:
+    def hangs(_: Case) -> Iterator[Finding | str]:
+        yield "one"
+        yield ok("one is well")
+        yield "two"
+        time.sleep(600)
+
+    (told,) = examine(case(home), {"a": Check(hangs, limit_s=0.3)})
+    assert [each.level for each in told.findings] == ["ok", "wrong"]
+    assert "at two; what comes after it was not looked at" in told.findings[1].says
+
+
+@slow
 def test_code_that_hangs_or_ends_its_process_harms_only_its_own_check(
     home: Home, project: Path
 ) -> None:
@@ -196,6 +224,22 @@ def test_a_clock_that_was_set_back_is_seen_by_what_is_in_the_home(home: Home) ->
     (found,) = said(home, "clock")
     assert found.level == "wrong" and "3 days before" in found.says and "routing.json" in found.says
     assert "timedatectl" in (found.remedy or "")
+
+
+def test_a_last_moment_from_the_future_or_from_no_clock_is_told(home: Home) -> None:
+    file = home.root / "moment"
+    file.write_text(str(time.time_ns() + 3600 * 10**9))
+    assert [found.level for found in said(home, "clock")] == ["ok"]
+    file.write_text(str(time.time_ns() + 86400 * 10**9 * 30))
+    found = one(said(home, "clock"), "the last decision is dated")
+    assert found.level == "warning" and str(file) in (found.remedy or "")
+    for odd in (str(2**63 - 1), str(10**30), "soon", "-1"):
+        file.write_text(odd)
+        found = one(said(home, "clock"), str(file))
+        assert found.level == "wrong" and str(file) in (found.remedy or "")
+    file.unlink()
+    file.mkdir()
+    assert one(said(home, "clock"), str(file)).level == "wrong"
 
 
 def test_ports_are_free_ours_or_taken_by_somebody(home: Home, project: Path) -> None:
@@ -412,6 +456,8 @@ def test_a_routing_file_that_is_none_is_told(home: Home) -> None:
     home.routing.write_text("{")
     found = one(said(home, "routing"), "is not a routing file")
     assert found.level == "wrong" and "routing.json.broken" in (found.remedy or "")
+    home.routing.write_text('{"version": -5}')
+    assert one(said(home, "routing"), "is not a routing file").level == "wrong"
 
 
 def test_databases_of_mlflow_and_prefect_that_are_none_are_told(home: Home) -> None:

@@ -1,3 +1,4 @@
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,3 +90,29 @@ def test_deployment_zero_is_the_base_and_an_adapter_bears_its_own_name() -> None
     base = base_deployment("p", "tiny")
     assert (base.name, base.version, served_as(base)) == ("p-v0", 0, "base")
     assert served_as(msgspec.structs.replace(base, name="p-v3", adapter="runs/r/adapter")) == "p-v3"
+
+
+@pytest.mark.parametrize(("place", "value"), [
+    (("version",), -5),
+    (("version",), 10**30),
+    (("projects", "p", "share"), 7.5),
+    (("projects", "p", "share"), 1.0),
+    (("projects", "p", "share"), -0.1),
+    (("projects", "p", "share"), 0.2),
+    (("projects", "p", "champion", "version"), -1),
+    (("projects", "p", "champion", "project"), "q"),
+    (("projects", "p", "project"), "q"),
+])  # fmt: skip
+def test_what_no_writer_puts_into_the_file_is_not_read(
+    tmp_path: Path, place: tuple[str, ...], value: object
+) -> None:
+    home = Home(tmp_path)
+    replace(home, Routing(projects={"p": route("p")}))
+    whole = json.loads(home.routing.read_bytes())
+    part = whole
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] = value
+    home.routing.write_text(json.dumps(whole))
+    with pytest.raises(CorruptFile, match="is not a routing file"):
+        read(home)
