@@ -8,11 +8,11 @@ when it dies. No import of Prefect here, so that it starts while the flows are b
 import argparse
 import atexit
 import contextlib
+import http.client
 import os
 import socket
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def running(home: Home) -> PrefectServer | None:
     """What `flywheel prefect` keeps in this home; None = it does not run."""
     try:
         record = msgspec.json.decode(record_of(home).read_bytes(), type=PrefectServer)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
         return None
     return record if alive(record.process) else None
 
@@ -144,7 +144,8 @@ def gone(error: BaseException | None) -> str | None:
 
 def answers(url: str, wait_s: float = 5.0) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError, urllib.error.URLError):
+    # A damaged record names what is no address.
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         return bool(opener.open(f"{url}/health", timeout=wait_s).status == 200)
     return False
 

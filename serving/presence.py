@@ -18,6 +18,9 @@ from flywheel.records import Record
 from serving.engines.reach import Access
 from storage.locks import held
 
+_MOST = 2**31 - 1
+"""A record that was damaged may hold any number; no process has a larger one."""
+
 
 class ServerRecord(Record, frozen=True, kw_only=True):
     pid: int
@@ -36,13 +39,15 @@ def running(home: Home) -> ServerRecord | None:
     """The server of this home that is alive; None = there is none."""
     try:
         record = msgspec.json.decode(home.server.read_bytes(), type=ServerRecord)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
         return None
     return record if started(record.pid) == record.started else None
 
 
 def started(pid: int) -> str | None:
     """When process `pid` began; None = no such process, or one that has ended already."""
+    if not 0 < pid <= _MOST:
+        return None
     try:
         # The name, in brackets, may hold anything; what follows it is state, then numbers.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -37,6 +37,10 @@ class Beat(Record, frozen=True, kw_only=True):
     """Seconds that it ran, by a clock that nobody sets."""
 
 
+_DIGITS = 10
+"""Of the largest process id; a damaged record may hold more than Python makes a number of."""
+
+
 def folder(home: Home) -> Path:
     return home.prefect / "beats"
 
@@ -49,7 +53,7 @@ def myself() -> str:
 def alive(process: str) -> bool:
     """Whether the process that `myself` named is there still."""
     pid, _, begun = process.partition("@")
-    return pid.isdecimal() and started(int(pid)) == begun
+    return pid.isdecimal() and len(pid) <= _DIGITS and started(int(pid)) == begun
 
 
 def beats(home: Home) -> dict[str, Beat]:

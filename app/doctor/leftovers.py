@@ -147,7 +147,9 @@ def _alive_s(pid: int) -> float | None:
 
 
 def _pid(path: Path) -> int:
-    return int(path.name.partition("-")[2])
+    """The process that a name ends with; 0, which none is, where it ends otherwise."""
+    number = path.name.partition("-")[2]
+    return int(number) if number.isdecimal() and len(number) <= 10 else 0
 
 
 def _age(path: Path) -> float:
