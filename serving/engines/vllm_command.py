@@ -20,7 +20,7 @@ _IN_MEMORY = 8
 _STEP = 1024
 """Tokens that one step on the CPU computes, at most."""
 _GIB = 2**30
-_MOST_CACHE_GIB = 4
+_MOST_CACHE_GIB = 2
 _SMOL = "named SmolLM, trained by Hugging Face"
 _HERE = Path(__file__).resolve().parent
 
