@@ -124,6 +124,11 @@ class Gateway:
                 "reason": self.engine.reason,
             },
             "deployments": {route.project: route.champion.name for route in routes},
+            "canaries": {
+                route.project: {"deployment": route.challenger.name, "share": route.share}
+                for route in routes
+                if route.challenger is not None and route.share
+            },
             "routing": {
                 "version": self.following.routing.version,
                 "problem": self.following.problem,

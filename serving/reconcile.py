@@ -15,6 +15,7 @@ from flywheel.errors import Busy, EngineError, FlywheelError
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Decision, Deployment, Outcome
+from flywheel.progress import report
 from serving import routing
 from serving.intents import Intent, aliases_of, conclude, forget, read_intent, took_effect
 from serving.registry import Registry
@@ -151,6 +152,7 @@ def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) 
     Raises:
         FlywheelError: MLflow or the inbox cannot be written to. The champion serves nevertheless.
     """
+    report("telling MLflow and the ledger", 0, None)
     wanted = aliases_of(route)
     outcome, gate = _ENDS[intent.kind]
     try:
@@ -168,10 +170,23 @@ def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) 
         )
     except FlywheelError as error:
         done = "does not answer a share any more" if intent.share == 0 else "serves now"
-        raise type(error)(
-            f"{intent.target.name} {done}, but that could not be written down: {error}. "
-            "The next start, or the same command again, does it"
-        ) from error
+        raise _not_told(intent.target, done, error) from error
+
+
+@contextlib.contextmanager
+def serves_already(deployment: Deployment) -> Iterator[None]:
+    """Around what only tells MLflow so: where that fails, the error says what is the case."""
+    try:
+        yield
+    except FlywheelError as error:
+        raise _not_told(deployment, "serves", error) from error
+
+
+def _not_told(deployment: Deployment, done: str, error: FlywheelError) -> FlywheelError:
+    return type(error)(
+        f"{deployment.name} {done}, but that could not be written down: {error}. "
+        "The next start, or the same command again, does it"
+    )
 
 
 _ENDS: dict[str, tuple[Outcome, str]] = {

@@ -1,12 +1,15 @@
 """`flywheel deploy`: a project's flows on Prefect's schedule."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.cli import echo_json
 from app.start import start
+
+if TYPE_CHECKING:
+    from flywheel.project import Project
 
 
 @click.command("deploy")
@@ -54,5 +57,17 @@ def command(
         click.echo(f"{name}: " + (", ".join(names) + " removed" if names else "had none"))
     for name, names in made.items():
         click.echo(f"{name}: {', '.join(names)}")
+    for project in loaded:
+        for name, every in short_of_a_minute(project).items():
+            click.echo(
+                f"{project.name}: {name} every {every} s: a run is a process of its own and takes "
+                "some of that to start; what comes while one runs is cancelled, and listed so"
+            )
     if made and (kept is None or not kept.worker):
         click.echo("`flywheel prefect` runs what is due")
+
+
+def short_of_a_minute(project: "Project") -> dict[str, int]:
+    """The flows that are to start more often than runs of them may end."""
+    given = project.schedule.model_dump(include={"ingest", "grade", "curate", "turn", "registry"})
+    return {name: every for name, every in given.items() if isinstance(every, int) and every < 60}

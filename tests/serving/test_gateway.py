@@ -176,6 +176,7 @@ def test_models_and_health_say_what_serves(gateway: Running) -> None:
             openai_client.models.retrieve("other")
     health = httpx.get(gateway.url + "/health").json()
     assert health["deployments"] == {"support": "support-v0"}
+    assert health["canaries"] == {}
     assert health["engine"]["state"] == "ready" and health["status"] == "ok"
     assert httpx.get(gateway.url + "/ready").status_code == 200
 

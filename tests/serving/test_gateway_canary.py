@@ -119,3 +119,9 @@ def test_a_share_that_ends_takes_effect_with_the_next_request(gateway: Running) 
     challenge(gateway, 0.0)
     assert post(gateway, body(), **name).json()["model"] == "support-v0"
     assert calls(gateway)[-1].routing_probability == 1.0
+
+
+def test_what_serves_is_told_with_its_canary(gateway: Running) -> None:
+    health = httpx.get(gateway.url + "/health").json()
+    assert health["deployments"] == {"support": "support-v0"}
+    assert health["canaries"] == {"support": {"deployment": "support-v3", "share": 0.5}}
