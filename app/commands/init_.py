@@ -1,6 +1,7 @@
 """`flywheel init`: a working project, to be changed."""
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -18,7 +19,9 @@ def command(folder: Path, as_json: bool) -> None:
     if as_json:
         echo_json({"folder": str(folder), "files": written})
     else:
-        click.echo(f"wrote {', '.join(written)} into {folder}: flywheel serve {folder}")
+        click.echo(
+            f"wrote {', '.join(written)} into {folder}: flywheel serve {shlex.quote(str(folder))}"
+        )
 
 
 def write_project(folder: Path) -> list[str]:
