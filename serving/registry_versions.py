@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flywheel import durable
-from flywheel.errors import MissingPart, Refused, UsageError
+from flywheel.errors import CorruptFile, MissingPart, Refused, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.records import Record
@@ -152,17 +152,19 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
         Refused: it has no files any more, they are no adapter, or not those that were registered.
     """
     home, tags = registry.home, version.tags
-    usual = f"runs/{tags[RUN]}/adapter" if RUN in tags else None
+    run_id = _run_of(version)
+    usual = f"runs/{run_id}/adapter" if run_id else None
     place = tags.get(ADAPTER) or usual
     checkpoint = tags.get(CHECKPOINT)
     if not (place and checkpoint and _is(home.path(place), checkpoint, within=home.runs)):
         folder, found = _fetched(registry, version)
-        if checkpoint and found != checkpoint:
+        if checkpoint and checkpoint not in found:
             raise Refused(
-                f"MLflow's files of {_name(version)} have the digest {found}, and checkpoint "
+                f"MLflow's files of {_name(version)} have the digest {found[0]}, and checkpoint "
                 f"{checkpoint} was registered: they changed"
             )
-        place, checkpoint = home.relative(folder), found
+        # One that a run of an older home trained keeps the name by which the ledger knows it.
+        place, checkpoint = home.relative(folder), checkpoint if run_id and checkpoint else found[0]
     deployment = Deployment(
         name=f"{version.project}-v{version.number}",
         project=version.project,
@@ -170,7 +172,7 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
         base_model=tags.get(BASE, base_model),
         adapter=place,
         checkpoint_id=checkpoint,
-        run_id=tags.get(RUN),
+        run_id=run_id,
         registry_version=version.number,
     )
     known: Mapping[str, str] = {
@@ -184,21 +186,32 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
 
 
 def _is(folder: Path, checkpoint: str, *, within: Path) -> bool:
-    """Whether the weights are there. A tag is a person's to write: it must not lead elsewhere."""
-    inside = folder.resolve().is_relative_to(within.resolve())
-    return inside and _digest(folder) == checkpoint
+    """Whether the checkpoint is there. A tag is a person's to write: it must not lead elsewhere."""
+    try:
+        inside = folder.resolve().is_relative_to(within.resolve())
+    except (OSError, ValueError, RuntimeError):  # no path at all, or links in a circle
+        return False
+    return inside and checkpoint in _digests(folder)
 
 
-def _digest(folder: Path) -> str | None:
-    from trainer.models import digest_of
+def _run_of(version: Version) -> str | None:
+    """The run that made it. A tag that is no folder's name names no run."""
+    run_id = version.tags.get(RUN, "")
+    plain = run_id.isprintable() and run_id == Path(run_id).name and run_id != ".."
+    return run_id if run_id and plain else None
+
+
+def _digests(folder: Path) -> tuple[str, ...]:
+    """By which an adapter's files are known; () = they are none."""
+    from trainer.models import digests_of
 
     try:
-        return digest_of(folder)
-    except (MissingPart, OSError):
-        return None
+        return digests_of(folder)
+    except (MissingPart, CorruptFile, OSError):
+        return ()
 
 
-def _fetched(registry: Registry, version: Version) -> tuple[Path, str]:
+def _fetched(registry: Registry, version: Version) -> tuple[Path, tuple[str, ...]]:
     """MLflow's files of the version, published under the runs by their digest."""
     runs = registry.home.runs
     runs.mkdir(parents=True, exist_ok=True)
@@ -209,14 +222,14 @@ def _fetched(registry: Registry, version: Version) -> tuple[Path, str]:
         made.mkdir(parents=True)
         for name in (_CONFIG, _WEIGHTS):
             shutil.copyfile(adapter / name, made / name)
-        digest = _digest(made)
-        if digest is None:
-            raise Refused(f"the weights of {_name(version)} cannot be read")
-        final = runs / f"registered-{digest}"
-        if _digest(final / "adapter") != digest:
+        digests = _digests(made)
+        if not digests:
+            raise Refused(f"the weights or the config of {_name(version)} cannot be read")
+        final = runs / f"registered-{digests[0]}"
+        if _digests(final / "adapter") != digests:
             shutil.rmtree(final, ignore_errors=True)
             durable.publish(made.parent, final)
-        return final / "adapter", digest
+        return final / "adapter", digests
     finally:
         shutil.rmtree(whole, ignore_errors=True)
 

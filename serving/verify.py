@@ -94,23 +94,23 @@ def read_probe(path: Path) -> Probe:
 
 
 def check_files(home: Home, deployment: Deployment) -> None:
-    """Whether the weight files are, byte for byte, the checkpoint that they are said to be.
+    """Whether an adapter's files, weights and config, are the checkpoint that they are said to be.
 
     Raises:
         CorruptFile: they are not.
     """
-    from trainer.models import digest_of
+    from trainer.models import digests_of
 
     if deployment.adapter is None or deployment.checkpoint_id is None:
         return
     folder = home.path(deployment.adapter)
     try:
-        found = digest_of(folder)
-    except (MissingPart, OSError) as error:
+        found = digests_of(folder)
+    except (MissingPart, CorruptFile, OSError) as error:
         raise CorruptFile(f"the weights of {deployment.name} cannot be read: {error}") from error
-    if found != deployment.checkpoint_id:
+    if deployment.checkpoint_id not in found:
         raise CorruptFile(
-            f"the weights in {folder} have the digest {found}, and checkpoint "
+            f"the weights and the config in {folder} have the digest {found[0]}, and checkpoint "
             f"{deployment.checkpoint_id} was trained: they changed on disk"
         )
 

@@ -64,7 +64,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     """Digest of the job and of what its paths held."""
     checkpoint_id: str
-    """Digest of the new adapter's weights."""
+    """Digest of the new adapter: its weights and its config."""
     adapter: str
     """Its folder."""
     old_digest: str | None
@@ -93,11 +93,11 @@ def run(job_path: Path) -> JobResult:
     job = read_job(job_path)
     settings = _settings(job)
     out = Path(job.out)
-    identity = _identity(job, settings)
+    identity, older = _identities(job, settings)
     out.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(out / "trainer.lock", timeout=WAIT_S):
-            return _finished(out, identity) or _train(job, settings, out, identity)
+            return _finished(out, (identity, older)) or _train(job, settings, out, identity)
     except Timeout as error:
         raise Busy(f"another process trains run {job.run_id} in {out}") from error
 
@@ -116,25 +116,24 @@ def _settings(job: Job) -> TrainSection:
         raise UsageError(f"run {job.run_id}: train: {error}") from error
 
 
-def _identity(job: Job, settings: TrainSection) -> str:
-    """Of all that decides the weights that come out, so not of where things lie."""
-    from trainer.models import digest_of
+def _identities(job: Job, settings: TrainSection) -> tuple[str, str]:
+    """Of all that decides the weights that come out, so not of where things lie; and what it was
+    where only an adapter's weights were digested: runs that ended so are not trained again."""
+    from trainer.models import digests_of
 
     rows = Path(job.rows)
     if not rows.is_file():
         raise UsageError(f"run {job.run_id}: there are no rows at {rows}")
-    return digest(
-        job.run_id,
-        settings.model_dump(mode="json"),
-        digest_bytes(rows.read_bytes()),
-        job.init_adapter and digest_of(Path(job.init_adapter)),
-        Path(job.base_model).name,
-        job.seed,
-        job.probe,
+    given, content = settings.model_dump(mode="json"), digest_bytes(rows.read_bytes())
+    name, init = Path(job.base_model).name, job.init_adapter
+    starts = digests_of(Path(init)) if init else (init, init)
+    now, older = (
+        digest(job.run_id, given, content, start, name, job.seed, job.probe) for start in starts
     )
+    return now, older
 
 
-def _finished(out: Path, identity: str) -> JobResult | None:
+def _finished(out: Path, identities: tuple[str, str]) -> JobResult | None:
     path = out / "result.json"
     if not path.exists():
         return None
@@ -143,7 +142,7 @@ def _finished(out: Path, identity: str) -> JobResult | None:
     except msgspec.DecodeError as error:
         _log.warning("%s cannot be read (%s); the run is finished again", path, error)
         return None
-    if result.job != identity:
+    if result.job not in identities:
         raise UsageError(f"{path} is another job's: use another run id, or remove {out}")
     return result
 

@@ -25,6 +25,9 @@ _WEIGHTS = "adapter_model.safetensors"
 _CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."
 """What peft's files put before the name of every module."""
+_NO_MATTER = frozenset(("inference_mode", "lora_dropout", "peft_version"))
+_SETS = frozenset(("target_modules", "exclude_modules", "modules_to_save"))
+"""Of an adapter's config: what does not change the model, and lists whose order does not."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,18 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def digest_of(folder: Path) -> str:
-    """32 hex digits over the names and bytes of the weight files of a base or an adapter."""
+    """32 hex digits over the weight files of a base or an adapter, names and bytes, and over what
+    an adapter's config says of the model that they make.
+
+    Raises:
+        MissingPart: no weights.
+        CorruptFile: the adapter's config cannot be read.
+    """
+    return digests_of(folder)[0]
+
+
+def digests_of(folder: Path) -> tuple[str, str]:
+    """`digest_of`, and the digest of the weights alone: checkpoints of older homes are named so."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise MissingPart(f"{folder} has no weights (*.safetensors)")
@@ -79,7 +93,36 @@ def digest_of(folder: Path) -> str:
         with path.open("rb") as file:
             while block := file.read(1 << 22):
                 whole.update(block)
-    return whole.hexdigest()
+    weights = whole.hexdigest()
+    if (folder / _CONFIG).is_file():
+        whole.update(b"\0" + _canonical_config(folder / _CONFIG))
+    return whole.hexdigest(), weights
+
+
+def is_checkpoint(folder: Path, checkpoint_id: str) -> bool:
+    """Whether `folder` holds that checkpoint; of an older home's, whether its weights are there.
+
+    Raises:
+        MissingPart, CorruptFile: as `digest_of`.
+    """
+    return checkpoint_id in digests_of(folder)
+
+
+def _canonical_config(path: Path) -> bytes:
+    """The same bytes for configs that make the same model of the same weights: without what only
+    training or peft itself looks at, whatever the order and whether a None is spelled out."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CorruptFile(f"{path} is not an adapter's config")
+    said = {
+        key: sorted(value, key=str) if key in _SETS and isinstance(value, list) else value
+        for key, value in config.items()
+        if key not in _NO_MATTER and value is not None
+    }
+    return json.dumps(said, sort_keys=True).encode()
 
 
 def add_adapter(

@@ -6,10 +6,11 @@ could serve it as it was trained, or None. Only headers and numbers are read; no
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,9 +31,18 @@ class _Entry(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-    r: int
+    r: Annotated[int, msgspec.Meta(ge=1)] = 8
+    lora_alpha: Annotated[float, msgspec.Meta(gt=0)] = 8.0
     peft_type: str = "LORA"
-    rank_pattern: dict[str, int] | None = None
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
+    layers_to_transform: list[int] | int | None = None
+    layer_replication: list[Any] | None = None
+    alora_invocation_tokens: list[int] | None = None
+    use_qalora: bool = False
+    use_bdlora: dict[str, Any] | None = None
+    rank_pattern: dict[str, Annotated[int, msgspec.Meta(ge=1)]] | None = None
+    alpha_pattern: dict[str, Annotated[float, msgspec.Meta(gt=0)]] | None = None
     modules_to_save: list[str] | None = None
     use_dora: bool = False
     bias: str = "none"
@@ -58,6 +68,8 @@ def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None)
             f"{folder} replaces whole modules ({', '.join(config.modules_to_save)}): train "
             "without modules_to_save"
         )
+    if (other := _no_plain_lora(config)) is not None:
+        return f"{folder}: only plain LoRA adapters can be served, and it sets {other}"
     largest = max([config.r, *(config.rank_pattern or {}).values()])
     if max_rank is not None and largest > max_rank:
         return (
@@ -65,6 +77,9 @@ def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None)
             "max_rank in [serving] and start the server again, or train with a lower rank"
         )
     entries = tensors_of(folder / _WEIGHTS)
+    other = _unlike(entries, config)
+    if other is not None:
+        return f"the config of {folder} is not of its weights: {other}"
     known = _modules(model) if model is not None else {}
     unknown = _unknown(entries, known) if known else None
     if unknown is not None:
@@ -85,8 +100,8 @@ def linear_modules(model: Path) -> list[str]:
 
 
 def linked(folder: Path, links: Path) -> Path:
-    """A link to `folder` whose name is the digest of its weights: so an engine that tells the path
-    it loaded a name from tells the weights."""
+    """A link to `folder` whose name is the digest of its weights and config: so an engine that
+    tells the path it loaded a name from tells the adapter."""
     from trainer.models import digest_of
 
     links.mkdir(parents=True, exist_ok=True)
@@ -140,13 +155,65 @@ def _modules(model: Path) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _unknown(entries: dict[str, _Entry], known: dict[str, tuple[int, ...]]) -> str | None:
+def _no_plain_lora(config: _Config) -> str | None:
+    others = ("alora_invocation_tokens", "layer_replication", "use_bdlora", "use_qalora")
+    return next((name for name in others if getattr(config, name)), None)
+
+
+def _unlike(entries: dict[str, _Entry], config: _Config) -> str | None:
+    """Where an adapter's weights are others than its config says."""
     if not entries:
         return "it has no weights"
     for name, entry in entries.items():
         module, found, side = name.removeprefix(_PREFIX).partition(".lora_")
         if not found or side not in ("A.weight", "B.weight"):
             return f"{name} is no part of a LoRA adapter"
+        if len(entry.shape) != 2:
+            return f"{name} has {len(entry.shape)} dimensions, a LoRA matrix has 2"
+        rank, said = entry.shape[0 if side[0] == "A" else 1], _rank_of(module, config)
+        if rank != said:
+            return f"{name} has rank {rank}, and its config says {said}"
+        if not _targeted(module, config):
+            return f"it has weights of {module}, which its config leaves out"
+    return None
+
+
+def _rank_of(module: str, config: _Config) -> int:
+    """By peft's rule: the first pattern that is an end of the module's name, else r."""
+    patterns = config.rank_pattern or {}
+    found = (rank for end, rank in patterns.items() if _matches(rf"(.*\.)?({end})", module))
+    return next(found, config.r)
+
+
+def _targeted(module: str, config: _Config) -> bool:
+    """Whether the config names the module; peft's own rules."""
+    if _named(module, config.exclude_modules):
+        return False
+    layers, targets = config.layers_to_transform, config.target_modules
+    if layers is not None:
+        number = re.search(r"\.layers\.(\d+)\.", module)
+        wanted = [layers] if isinstance(layers, int) else layers
+        if number is None or int(number[1]) not in wanted:
+            return False
+    return targets in (None, "all-linear") or _named(module, targets)
+
+
+def _named(module: str, names: list[str] | str | None) -> bool:
+    if isinstance(names, str):
+        return _matches(names, module)
+    return any(module == one or module.endswith(f".{one}") for one in names or ())
+
+
+def _matches(pattern: str, module: str) -> bool:
+    try:
+        return re.fullmatch(pattern, module) is not None
+    except re.error:
+        return False
+
+
+def _unknown(entries: dict[str, _Entry], known: dict[str, tuple[int, ...]]) -> str | None:
+    for name, entry in entries.items():
+        module, _, side = name.removeprefix(_PREFIX).partition(".lora_")
         shape = known.get(module)
         if shape is None:
             return f"the base model has no module {module}"

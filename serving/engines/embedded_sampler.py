@@ -283,7 +283,7 @@ class Sampler:
 def _same(digest: str, folder: Path) -> bool:
     try:
         return digest_of(folder) == digest
-    except (MissingPart, OSError):
+    except (MissingPart, CorruptFile, OSError):
         return False
 
 
