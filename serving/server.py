@@ -178,7 +178,7 @@ class _Life:
         try:
             waiting = {serving, keeping, asyncio.create_task(stop.wait())}
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if keeping in done:
+            if keeping in done and not stop.is_set():
                 await keeping
         finally:
             withdraw(self.home)

@@ -7,8 +7,9 @@ Every failure is an `EngineError` that names the engine and what to look at; wha
 refuses is `Refused`.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ import httpx
 from flywheel.errors import CorruptFile, EngineError, MissingPart, Refused
 from flywheel.progress import report
 from serving.engines.adapter_files import linked, misfit
+from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
 from serving.engines.reach import Access
 
@@ -36,12 +38,9 @@ class EngineClient:
 
     def __init__(self, url: str, *, timeout_s: float = 600.0, access: Access | None = None) -> None:
         self.url, self.access = url.rstrip("/"), access or Access()
-        timeout = httpx.Timeout(timeout_s, connect=5.0)
         key = self.access.key
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(
-            base_url=self.url, timeout=timeout, headers=headers, trust_env=False
-        )
+        self._http = Bounded(self.url, timeout_s=timeout_s, headers=headers)
 
     def __enter__(self) -> Self:
         return self
@@ -52,10 +51,14 @@ class EngineClient:
     def close(self) -> None:
         self._http.close()
 
+    def cut(self) -> None:
+        """Ends what another thread waits for, and all that comes later, with an EngineError."""
+        self._http.cut()
+
     def ready(self) -> bool:
         """Whether it can generate now."""
         try:
-            return self._http.get("/health", timeout=5.0).status_code == 200
+            return self._http.request("GET", "/health", timeout_s=5.0).status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -65,12 +68,13 @@ class EngineClient:
         Raises:
             EngineError: no answer.
         """
-        answer = self._send("GET", "/health", timeout=5.0)
+        answer = self._send("GET", "/health", timeout_s=5.0)
         said: dict[str, Any] = {}
         if self.access.kind == "vllm" and answer.status_code == 503:
             said = {"status": "failed"}
         elif answer.content:
-            said = self._json(answer)
+            found = self._json(answer)
+            said = found if isinstance(found, dict) else {}
         known = {
             "template_digest": self.access.template_digest,
             "tokenizer_digest": self.access.tokenizer_digest,
@@ -98,11 +102,16 @@ class EngineClient:
             time.sleep(0.1)
 
     def models(self) -> list[str]:
-        return [model["id"] for model in self._call("GET", "/v1/models")["data"]]
+        """
+        Raises:
+            EngineError: no answer, or one that is none of an engine's.
+        """
+        with self._understood("/v1/models"):
+            return [str(model["id"]) for model in self._call("GET", "/v1/models")["data"]]
 
     def status(self, path: str) -> int:
         """The status with which a path answers."""
-        return self._send("GET", path, timeout=10.0).status_code
+        return self._send("GET", path, timeout_s=10.0).status_code
 
     def cards(self) -> tuple[int, list[dict[str, Any]]]:
         """The status of /v1/models, and what it says of each model."""
@@ -159,8 +168,9 @@ class EngineClient:
         return str(path)
 
     def _loaded_from(self, name: str) -> str | None:
-        cards = self._call("GET", "/v1/models")["data"]
-        return next((card.get("root") for card in cards if card["id"] == name), None)
+        with self._understood("/v1/models"):
+            cards = self._call("GET", "/v1/models")["data"]
+            return next((card.get("root") for card in cards if card["id"] == name), None)
 
     def unload_adapter(self, name: str) -> None:
         """Unloading what is not there is no error."""
@@ -188,16 +198,17 @@ class EngineClient:
                 "temperature": 0.0,
                 "prompt_logprobs": 0,
             }
-            choices = self._call("POST", "/v1/completions", body)["choices"]
-            choices.sort(key=lambda choice: choice["index"])
-            for (prompt, completion), choice in zip(some, choices, strict=True):
-                scored = choice["prompt_logprobs"][len(prompt) :]
-                found.append(
-                    [
-                        float(entry[str(token)]["logprob"])
-                        for token, entry in zip(completion, scored, strict=True)
-                    ]
-                )
+            with self._understood("/v1/completions"):
+                choices = self._call("POST", "/v1/completions", body)["choices"]
+                choices.sort(key=lambda choice: choice["index"])
+                for (prompt, completion), choice in zip(some, choices, strict=True):
+                    scored = choice["prompt_logprobs"][len(prompt) :]
+                    found.append(
+                        [
+                            float(entry[str(token)]["logprob"])
+                            for token, entry in zip(completion, scored, strict=True)
+                        ]
+                    )
         return found
 
     def generate(
@@ -212,20 +223,23 @@ class EngineClient:
             "return_token_ids": True,
             **sampling,
         }
-        return [
-            Generated(
-                text=choice["text"],
-                token_ids=tuple(choice["token_ids"]),
-                logprobs=tuple(choice["logprobs"]["token_logprobs"]),
-                finish_reason=choice["finish_reason"],
-            )
-            for choice in self._call("POST", "/v1/completions", body)["choices"]
-        ]
+        with self._understood("/v1/completions"):
+            return [
+                Generated(
+                    text=choice["text"],
+                    token_ids=tuple(choice["token_ids"]),
+                    logprobs=tuple(choice["logprobs"]["token_logprobs"]),
+                    finish_reason=choice["finish_reason"],
+                )
+                for choice in self._call("POST", "/v1/completions", body)["choices"]
+            ]
 
     def chat(self, model: str, messages: Sequence[dict[str, Any]], **asked: Any) -> dict[str, Any]:
         """The answer as the route gives it."""
         body = {"model": model, "messages": list(messages), **asked}
-        answer: dict[str, Any] = self._call("POST", "/v1/chat/completions", body)
+        answer = self._call("POST", "/v1/chat/completions", body)
+        if not isinstance(answer, dict):
+            raise EngineError(f"the engine at {self.url} answered a chat with no object")
         return answer
 
     def tokenized(
@@ -237,8 +251,9 @@ class EngineClient:
             "messages": list(messages),
             **({"tools": list(tools)} if tools else {}),
         }
-        found: list[int] = self._call("POST", "/tokenize", body)["tokens"]
-        return found
+        with self._understood("/tokenize"):
+            found = self._call("POST", "/tokenize", body)["tokens"]
+            return [int(token) for token in found]
 
     def drain(self) -> None:
         """vLLM lets in whatever comes: there, whoever sends must have ceased, and this waits for
@@ -254,7 +269,8 @@ class EngineClient:
         answer = self._send("GET", "/metrics")
         self._check(answer)
         lines = (line for line in answer.text.splitlines() if line.startswith(_COUNTED))
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
+        with self._understood("/metrics"):
+            return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         answer = self._send(method, path, body)
@@ -262,19 +278,34 @@ class EngineClient:
         return self._json(answer)
 
     def _send(
-        self, method: str, path: str, body: dict[str, Any] | None = None, **how: Any
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
     ) -> httpx.Response:
         try:
-            answer = self._http.request(method, path, json=body, **how)
+            answer = self._http.request(method, path, body, timeout_s=timeout_s)
             for _ in range(_TRIES):
-                if answer.status_code != 429:
+                if answer.status_code != 429 or self._http.ended.wait(_pause(answer)):
                     break
-                time.sleep(min(float(answer.headers.get("retry-after", 1)), 5.0))
-                answer = self._http.request(method, path, json=body, **how)
+                answer = self._http.request(method, path, body, timeout_s=timeout_s)
             return answer
         except httpx.HTTPError as error:
             raise EngineError(
                 f"the engine at {self.url} did not answer {path}: {error or type(error).__name__}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _understood(self, path: str) -> Iterator[None]:
+        """Around the reading of an answer whose shape is the engine's to keep."""
+        try:
+            yield
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise EngineError(
+                f"{path} of the engine at {self.url} answered in another shape than vLLM's "
+                f"({type(error).__name__}: {error})"
             ) from error
 
     def _check(self, answer: httpx.Response) -> None:
@@ -287,6 +318,14 @@ class EngineClient:
             return answer.json()
         except ValueError as error:
             raise EngineError(f"the engine at {self.url} answered no JSON") from error
+
+
+def _pause(answer: httpx.Response) -> float:
+    """Seconds until one that is too busy is asked again; it may say a date, or anything."""
+    try:
+        return min(max(float(answer.headers.get("retry-after", 1)), 0.0), 5.0)
+    except ValueError:
+        return 1.0
 
 
 def _words(answer: httpx.Response) -> str:

@@ -39,5 +39,5 @@ def write_access(home: Home, access: Access) -> None:
 def read_access(home: Home) -> Access:
     try:
         return msgspec.json.decode((home.engine / "access.json").read_bytes(), type=Access)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError):
         return Access()

@@ -6,9 +6,10 @@ of its machine: adapters lie where both see them under the same name. Invariant:
 not carry a turn is refused at the start, in words that say how to start it.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from serving.engines.supervised import Adapters
 from serving.engines.vllm_rendering import differs
 
 _LOOK_S = 2.0
+_MEET_S = 60.0
+"""For each question of the first meeting, from its first byte to its last."""
 _MISSED = 3
 """Looks in a row that found nobody, after which it is away."""
 _log = logging.getLogger("flywheel.engine")
@@ -49,6 +52,7 @@ class RemoteVllm:
         self._rendered = Rendered(why="not compared yet")
         self._stopping = threading.Event()
         self._follower: threading.Thread | None = None
+        self._asking: EngineClient | None = None
         self.alive = False
         self.restarts = 0
         self.last_error: str | None = None
@@ -116,15 +120,29 @@ class RemoteVllm:
         """Starting it again is not ours."""
 
     def stop(self) -> None:
-        """It goes on; we cease to follow it."""
+        """It goes on; we cease to follow it, whatever we are waiting for."""
         self._stopping.set()
+        if (asking := self._asking) is not None:
+            asking.cut()
         if self._follower is not None:
             self._follower.join()
         self._follower, self.alive = None, False
 
+    @contextlib.contextmanager
+    def _cuttable(self, timeout_s: float) -> Iterator[EngineClient]:
+        """A client that `stop` cuts off: whoever follows or starts waits for nobody then."""
+        with self.client(timeout_s=timeout_s) as client:
+            self._asking = client
+            if self._stopping.is_set():
+                client.cut()
+            try:
+                yield client
+            finally:
+                self._asking = None
+
     def _meet(self) -> None:
         """All that must hold before it serves, and the adapters."""
-        with self.client(timeout_s=60.0) as client:
+        with self._cuttable(_MEET_S) as client:
             check(client)
             if not takes_adapters(client):
                 _log.warning(
@@ -175,7 +193,7 @@ class RemoteVllm:
 
     def _look(self) -> None:
         """One that was started again meanwhile has none of its adapters."""
-        with self.client(timeout_s=5.0) as client:
+        with self._cuttable(5.0) as client:
             if not client.ready():
                 raise EngineError(f"the vLLM at {self._url} is not ready")
             known = client.models()

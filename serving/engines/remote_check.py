@@ -43,6 +43,15 @@ def takes_adapters(client: EngineClient) -> bool:
 
 
 def _check_answers(client: EngineClient) -> None:
+    try:
+        _check_shape(client)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"{client.url} (engine_url in [serving]) is no vLLM: its chat answers in another shape"
+        ) from error
+
+
+def _check_shape(client: EngineClient) -> None:
     said = _answer(client, temperature=1.0)
     choice = said["choices"][0]
     if not choice.get("token_ids") or not said.get("prompt_token_ids"):

@@ -1,8 +1,10 @@
 """A vLLM at a URL, with a stand-in that speaks its routes: what is missing there is said, and what
 it lost is loaded again. With the real one: test_vllm.py."""
 
+import contextlib
 import json
 import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ import pytest
 from flywheel.errors import EngineError, FlywheelError, Refused, UsageError
 from flywheel.home import Home
 from flywheel.project import ServingSection
+from serving.engines import bounded
+from serving.engines.client import EngineClient
 from serving.engines.remote import RemoteVllm
 from serving.engines.rendering import Rendered
 
@@ -25,8 +29,11 @@ class StandIn:
     """Answers as vLLM would; a test changes what it says."""
 
     def __init__(self) -> None:
-        self.owner, self.names, self.key = "vllm", ["base"], None
+        self.owner, self.names = "vllm", ["base"]
+        self.key: str | None = None
         self.ids, self.logprobs, self.raw, self.runtime = True, True, False, True
+        self.says: Any = ...
+        """To a chat; ... = as vLLM."""
         self.loaded: dict[str, str] = {}
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
@@ -77,7 +84,7 @@ class StandIn:
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/v1/chat/completions":
-            return 200, self._answer(body)
+            return 200, self._answer(body) if self.says is ... else self.says
         if path == "/v1/load_lora_adapter" and self.runtime:
             if not body["lora_path"]:
                 return 400, {"error": {"message": "both must be provided"}}
@@ -91,7 +98,7 @@ class StandIn:
         content = [{"token": "a", "logprob": math.log(0.6), "top_logprobs": top}]
         choice: dict[str, Any] = {"index": 0, "message": {"content": "a"}}
         choice["logprobs"] = {"content": content} if self.logprobs else None
-        answer = {"choices": [choice], "usage": {"completion_tokens": 1}}
+        answer: dict[str, Any] = {"choices": [choice], "usage": {"completion_tokens": 1}}
         if self.ids:
             choice["token_ids"] = [5]
             answer["prompt_token_ids"] = [1, 2]
@@ -105,6 +112,88 @@ def there() -> Iterator[StandIn]:
         yield stand_in
     finally:
         stand_in.stop()
+
+
+class Dripping:
+    """Accepts, sends what a test gives it, and from then on a byte now and then."""
+
+    def __init__(self, begin: bytes) -> None:
+        self._begin, self._socket = begin, socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.asked = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        lines: list[socket.socket] = []
+        while not self._over.is_set():
+            self._socket.settimeout(0.02)
+            with contextlib.suppress(OSError):
+                lines.append(self._socket.accept()[0])
+                lines[-1].sendall(self._begin)
+                self.asked.set()
+            for line in lines:
+                with contextlib.suppress(OSError):
+                    line.send(b"x")
+        for line in [*lines, self._socket]:
+            line.close()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+@pytest.fixture(
+    params=[b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: "],
+    ids=["body", "headers"],
+)
+def dripping(request: pytest.FixtureRequest) -> Iterator[Dripping]:
+    server = Dripping(request.param)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_an_answer_that_never_ends_is_waited_for_no_longer_than_said(dripping: Dripping) -> None:
+    with EngineClient(f"http://127.0.0.1:{dripping.port}", timeout_s=0.3) as client:
+        with pytest.raises(EngineError, match=r"/v1/models: .* not whole after 0.3 s"):
+            client.cards()
+        with pytest.raises(EngineError, match="not whole after"):
+            client.models()
+
+
+def test_whoever_stops_it_while_it_meets_ends_the_waiting(
+    dripping: Dripping, tmp_path: Path
+) -> None:
+    serving = ServingSection(engine="vllm", engine_url=f"http://127.0.0.1:{dripping.port}")
+    remote = Remote(Home(tmp_path), FOLDER, serving)
+    raised: list[Exception] = []
+
+    def start() -> None:
+        try:
+            remote.start()
+        except EngineError as error:
+            raised.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert dripping.asked.wait(30)
+    remote.stop()
+    starting.join(5)  # the first question alone may take ten
+    assert not starting.is_alive() and "was stopped" in str(raised[0])
+
+
+def test_an_answer_that_is_too_large_is_not_kept(
+    there: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "LARGEST", 10)
+    with (
+        EngineClient(f"http://127.0.0.1:{there.port}") as client,
+        pytest.raises(EngineError, match="larger than"),
+    ):
+        client.models()
 
 
 class Remote(RemoteVllm):
@@ -141,6 +230,20 @@ def _raw(there: StandIn) -> None:
     there.raw = True
 
 
+OTHER_SHAPES: list[Any] = [
+    [], "text", 7, None, {}, {"choices": []}, {"choices": [None]}, {"choices": {"0": 1}},
+    {"choices": [{"token_ids": [1], "logprobs": 3}], "prompt_token_ids": [1]},
+    {"choices": [{"token_ids": [1], "logprobs": {"content": [1]}}], "prompt_token_ids": [1]},
+]  # fmt: skip
+
+
+def _says(answer: Any) -> Callable[[StandIn], None]:
+    def change(there: StandIn) -> None:
+        there.says = answer
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -149,6 +252,7 @@ def _raw(there: StandIn) -> None:
         (_no_ids, "gives no token ids"),
         (_no_logprobs, "gives no logprobs"),
         (_raw, "--logprobs-mode processed_logprobs"),
+        *((_says(answer), "is no vLLM|refuses what a turn asks") for answer in OTHER_SHAPES),
     ],
 )
 def test_one_that_could_not_carry_a_turn_is_refused_in_words(
@@ -196,7 +300,7 @@ def adapter(tmp_path: Path) -> Path:
     """Small enough to be written by hand; the stand-in does not look at it."""
     folder = tmp_path / "adapter"
     folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"r": 4, "peft_type": "LORA"}')
+    (folder / "adapter_config.json").write_text('{"r": 1, "peft_type": "LORA"}')
     name = "base_model.model.model.layers.0.q_proj.lora_A.weight"
     header = json.dumps({name: {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}}).encode()
     (folder / "adapter_model.safetensors").write_bytes(
@@ -242,3 +346,20 @@ def test_while_it_is_away_calls_are_errors_of_ours(there: StandIn, tmp_path: Pat
             remote.generate("base", [1], max_tokens=1)
     finally:
         remote.stop()
+
+
+@pytest.mark.parametrize("answer", [[], {"data": [{}]}, {"data": 3}, {"data": [None]}])
+def test_an_answer_of_another_shape_is_an_error_of_ours(
+    there: StandIn, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    monkeypatch.setattr(there, "get", lambda *_: (200, answer))
+    monkeypatch.setattr(there, "post", lambda *_: (200, answer))
+    with EngineClient(f"http://127.0.0.1:{there.port}") as client:
+        for ask in (
+            client.models,
+            lambda: client.logprobs("base", [1], [2]),
+            lambda: client.generate("base", [1], max_tokens=1),
+            lambda: client.tokenized("base", []),
+        ):
+            with pytest.raises(EngineError, match="another shape"):
+                ask()
