@@ -71,7 +71,7 @@ def read_intent(home: Home, project: str) -> Intent | None:
         return msgspec.json.decode(path.read_bytes(), type=Intent)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (IsADirectoryError, msgspec.DecodeError) as error:
         aside = path.with_suffix(".broken")
         os.replace(path, aside)
         _log.warning("%s is not an intent (%s); it is now %s", path, error, aside.name)

@@ -21,7 +21,15 @@ from serving import routing
 from serving.canary import set_canary, without_challenger
 from serving.intents import Intent, aliases_of, begin, conclude, forget, read_intent
 from serving.protocol import load, must_suit, replace_route, route_for, with_champion
-from serving.reconcile import AdapterHost, alone, finish, reconcile, settle, unload
+from serving.reconcile import (
+    AdapterHost,
+    alone,
+    finish,
+    reconcile,
+    serves_already,
+    settle,
+    unload,
+)
 from serving.registry import Registry
 from serving.routing import ProjectRoute
 from storage.moments import moment
@@ -61,7 +69,8 @@ def promote(
         settle(home, candidate.project, registry, engine, again=candidate)
         route = route_for(home, candidate)
         if route.champion.name == candidate.name:
-            registry.set_aliases(candidate.project, aliases_of(route))
+            with serves_already(candidate):
+                registry.set_aliases(candidate.project, aliases_of(route))
             return route.champion
         intent = Intent(
             id=new_ulid(),

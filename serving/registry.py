@@ -29,6 +29,7 @@ RUN, CHECKPOINT, DEPLOYMENT = "flywheel.run_id", "flywheel.checkpoint", "flywhee
 ADAPTER, BASE = "flywheel.adapter", "flywheel.base_model"
 """Of a version that a person registered, or whose files were fetched again."""
 _WAIT_S = 60.0
+_TRIES = 5
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -148,19 +149,24 @@ class Registry:
             return self.read_aliases(self.client(), project)
 
     def set_aliases(self, project: str, wanted: Mapping[str, str | None]) -> None:
-        """Sets each alias in `wanted` to a version, None = to none, as for the base model.
+        """Sets each alias in `wanted` to a version, None = to none, as for the base model. One that
+        a person moves between our setting and our looking is kept as what they ask for, and set
+        again.
 
         Raises:
-            FlywheelError: something other than this home's writers changed them meanwhile.
+            FlywheelError: something other than this home's writers changes them each time.
         """
         with self.writing() as client:
-            self._move(client, project, wanted)
-            after = self.read_aliases(client, project)
-        if any(after.get(alias) != version for alias, version in wanted.items()):
-            raise FlywheelError(
-                f"MLflow's aliases of {project} are {after} right after they were set to "
-                f"{dict(wanted)}: something else writes to {self.home.mlflow}"
-            )
+            for _ in range(_TRIES):
+                self._move(client, project, wanted)
+                failpoint("registry.aliases_set")
+                after = self.read_aliases(client, project)
+                if all(after.get(alias) == version for alias, version in wanted.items()):
+                    return
+        raise FlywheelError(
+            f"MLflow's aliases of {project} are {after} right after they were set to "
+            f"{dict(wanted)}, {_TRIES} times: something else writes to {self.home.mlflow}"
+        )
 
     def tag(self, deployment: Deployment, tags: Mapping[str, str]) -> None:
         """Adds lineage that came later (evaluation, decision) to the deployment's version."""

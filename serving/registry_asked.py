@@ -51,7 +51,7 @@ def kept(home: Home, project: str) -> Kept | None:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (IsADirectoryError, msgspec.DecodeError) as error:
         aside = path.with_suffix(".broken")
         os.replace(path, aside)
         _log.warning("%s cannot be read (%s); it is now %s", path, error, aside.name)

@@ -17,6 +17,7 @@ from flywheel.errors import Busy, CorruptFile, EngineError, FlywheelError, Refus
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment, Evaluation, SliceResult
 from serving import routing
+from serving.intents import read_intent
 from serving.promotion import promote, reconcile, rollback
 from serving.registry import Registry
 from serving.routing import ProjectRoute, Routing, base_deployment
@@ -163,6 +164,23 @@ def test_promoting_what_serves_already_changes_nothing(home: Home, engine: Scrip
     before = routing.read(home)
     assert run_promotion(home, engine, candidate) == candidate
     assert routing.read(home) == before
+    assert outcomes(home) == [("promoted", "support-v1")]
+
+
+def test_where_only_mlflow_could_not_be_told_it_says_that_the_version_serves(
+    home: Home, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise FlywheelError("something else writes")
+
+    candidate = a_candidate(home, "one")
+    monkeypatch.setattr(Registry, "set_aliases", refused)
+    with pytest.raises(FlywheelError, match=r"support-v1 serves now, but .* something else writes"):
+        run_promotion(home, engine, candidate)
+    with pytest.raises(FlywheelError, match="support-v1 serves"):
+        run_promotion(home, engine, candidate)
+    monkeypatch.undo()
+    assert run_promotion(home, engine, candidate) == candidate
     assert outcomes(home) == [("promoted", "support-v1")]
 
 
@@ -555,3 +573,9 @@ def test_a_project_that_is_held_is_busy(
         pytest.raises(Busy, match="promotion or rollback of support runs"),
     ):
         run_rollback(home, engine)
+
+
+def test_an_intent_that_is_a_folder_is_set_aside(home: Home) -> None:
+    (home.promotions / "support.json").mkdir(parents=True)
+    assert read_intent(home, "support") is None and read_intent(home, "support") is None
+    assert (home.promotions / "support.broken").is_dir()

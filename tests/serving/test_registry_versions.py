@@ -27,7 +27,7 @@ from serving.routing import ProjectRoute, Routing
 from storage.committer import commit
 from storage.inbox import Inbox
 from tests.serving.scripted_adapters import a_candidate
-from trainer.models import digest_of
+from trainer.models import digest_of, digests_of
 
 pytestmark = pytest.mark.slow  # MLflow takes seconds to import and to make its tables
 
@@ -77,9 +77,9 @@ def killed(step: str, action: Callable[[], object]) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def by_hand(person: Any, folder: Path, weights: bytes = b"w" * 64) -> str:
+def by_hand(person: Any, folder: Path, weights: bytes = b"w" * 64, config: str = "{}") -> str:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapter_config.json").write_text(config)
     (folder / "adapter_model.safetensors").write_bytes(weights)
     return str(person.create_model_version("support", source=str(folder)).version)
 
@@ -277,6 +277,85 @@ def test_what_is_no_adapter_is_refused(
     with pytest.raises(Refused, match="is no LoRA adapter"):
         deployment_of(registry, version_of(registry, "support", number), "tiny")
     assert list(registry.home.runs.glob(".fetching*")) == []
+
+
+def test_the_same_weights_with_another_config_are_another_adapter(
+    registry: Registry, person: Any, tmp_path: Path
+) -> None:
+    configs = ['{"r": 8, "lora_alpha": 16}', '{"r": 8, "lora_alpha": 64}']
+    made: list[Deployment] = []
+    for config in configs:
+        number = by_hand(person, tmp_path / str(len(made)), config=config)
+        made.append(deployment_of(registry, version_of(registry, "support", number), "tiny"))
+    read = [registry.home.path(one.adapter or "") / "adapter_config.json" for one in made]
+    assert [path.read_text() for path in read] == configs
+    assert made[0].checkpoint_id != made[1].checkpoint_id
+
+
+def test_a_run_of_an_older_home_keeps_the_name_of_its_checkpoint(
+    home: Home, registry: Registry
+) -> None:
+    folder = home.runs / "old" / "adapter"
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapter_model.safetensors").write_bytes(b"old" * 32)
+    weights = digests_of(folder)[1]
+    made = registry.register_candidate(
+        project="support", base_model="tiny", adapter=folder, checkpoint_id=weights, run_id="old"
+    )
+    for _ in range(2):
+        version = version_of(registry, "support", str(made.version))
+        assert deployment_of(registry, version, "tiny").checkpoint_id == weights
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"flywheel.adapter": "{elsewhere}"},
+        {"flywheel.adapter": "../../elsewhere"},
+        {"flywheel.adapter": "runs/../../elsewhere"},
+        {"flywheel.adapter": "runs/link"},
+        {"flywheel.adapter": "x" * 4000},
+        {"flywheel.adapter": "runs/circle"},
+        {"flywheel.run_id": "../../elsewhere"},
+        {"flywheel.run_id": "/etc"},
+        {"flywheel.run_id": ".."},
+    ],
+)
+def test_no_tag_leads_to_files_outside_the_home(
+    home: Home, registry: Registry, person: Any, tmp_path: Path, tags: dict[str, str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    number = by_hand(person, tmp_path / "theirs", config='{"r": 8}')
+    for folder in (elsewhere, elsewhere / "adapter"):
+        shutil.copytree(tmp_path / "theirs", folder)
+    (home.runs / "link").symlink_to(elsewhere)
+    (home.runs / "circle").symlink_to("circle")
+    given = {"flywheel.checkpoint": digest_of(elsewhere), **tags}
+    for key, value in given.items():
+        person.set_model_version_tag("support", number, key, value.format(elsewhere=elsewhere))
+    made = deployment_of(registry, version_of(registry, "support", number), "tiny")
+    assert home.path(made.adapter or "").resolve().is_relative_to(home.runs.resolve())
+    assert made.run_id is None
+
+
+def test_an_alias_moved_while_we_set_it_is_set_again_and_asked_for(
+    registry: Registry, person: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = ["3"]
+
+    def meanwhile(name: str) -> None:
+        if name == "registry.aliases_set" and moves:
+            person.set_registered_model_alias("support", "champion", moves.pop())
+
+    monkeypatch.setattr("serving.registry.failpoint", meanwhile)
+    registry.set_aliases("support", {"champion": "2"})
+    assert registry.aliases("support")["champion"] == "2"
+    assert asked(registry) == [("3", "the alias champion")]
+    moves += ["3"] * 9
+    with pytest.raises(FlywheelError, match="something else writes"):
+        registry.set_aliases("support", {"champion": "1"})
 
 
 # --- pages
