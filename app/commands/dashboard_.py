@@ -34,7 +34,9 @@ def command(projects: tuple[Path, ...], port: int, host: str, as_json: bool) -> 
         remember(home, load_project(folder))
     with listen(host, port) as taken:
         port = taken.getsockname()[1]
-    signal.signal(signal.SIGTERM, _stop)
+    # What a script starts in the background has SIGINT ignored until it is set.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     with server.start(home, host, port, Path.cwd()) as child:
         at = server.url(host, port)
         if as_json:

@@ -151,6 +151,14 @@ def test_it_starts_answers_and_leaves_nothing_however_it_ends(home: Home) -> Non
     assert running.wait(timeout=30) == 0
     assert running.stdout is not None and running.stdout.read() == "", "one object, no more"
     assert gone(said["pid"], said["url"])
+    # A script's shell sets SIGINT to be ignored in what it starts in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        running, said = started(home)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=30) == 0 and gone(said["pid"], said["url"])
     running, said = started(home)
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
