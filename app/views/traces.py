@@ -7,8 +7,8 @@ from typing import Any
 
 from app.views import kept, traces_data
 from app.views.frame import Shown, empty, plain, shown, when
+from app.views.traces_filters import RECORDED, search_box, short
 from app.views.traces_filters import filters as filters_of
-from app.views.traces_filters import search_box, short
 from app.views.words import heading, tokens
 from storage import browse
 
@@ -145,9 +145,11 @@ def _nothing(waiting: int, text: str, filters: browse.Filters) -> None:
     if text and waiting:
         empty(f"Nothing found in what is indexed; {waiting:,} traces are being indexed. Search "
               "again in a while, or run `flywheel ingest`, which waits until all is.")  # fmt: skip
-    elif text or filters != browse.EVERYTHING:
-        empty("Nothing fits. *Clear filters* shows everything again.")
+    elif text or filters not in (browse.EVERYTHING, browse.Filters(origins=RECORDED)):
+        empty("Nothing fits. *Clear filters* shows all recorded traffic again; *Rollouts and "
+              "evaluations too* looks in what turns made as well.")  # fmt: skip
     else:
-        empty("No traces of this project yet. `flywheel serve PROJECT` records each request, "
+        kind = "recorded traffic" if filters.origins else "traces"
+        empty(f"No {kind} of this project yet. `flywheel serve PROJECT` records each request, "
               "`flywheel import FILE --project FOLDER` brings files in; `flywheel ingest` takes "
               "in what waits.")  # fmt: skip

@@ -16,6 +16,8 @@ _ANY = "any"
 _WHETHER = {"feedback": "Feedback given", "liked": "Feedback was mostly yes",
             "reviewed": "Reviewed", "failed": "A call failed"}  # fmt: skip
 LONGEST_SEARCH = 300
+RECORDED = ("production", "import", "demonstration")
+"""Origins shown at first: what people did, not what turns sampled and compared."""
 _KEPT: Literal["session"] = "session"
 """Filters stand while one trace is looked at."""
 
@@ -41,6 +43,7 @@ def filters(here: Shown) -> browse.Filters:
         "choices", here.project,
     )  # fmt: skip
     given = _asked()
+    with_made = _with_made()
     with st.expander("Filters", expanded=bool(given), icon=":material/filter_list:"):
         first = st.columns(len(_FIELDS))
         chosen = [
@@ -71,9 +74,9 @@ def filters(here: Shown) -> browse.Filters:
         since=since, until=until, user=user, conversation=conversation,
         ungraded=reward == "ungraded", reward=_REWARDS.get(reward),
         tokens=None if least is None and most is None else (least or 0, most or 2**62),
-        origins=chosen[0], models=chosen[1], fidelity=chosen[2], finish=chosen[3],
-        slices=chosen[4], feedback=yes_no[0], liked=yes_no[1], reviewed=yes_no[2],
-        failed=yes_no[3],
+        origins=chosen[0] or (() if with_made else RECORDED), models=chosen[1],
+        fidelity=chosen[2], finish=chosen[3], slices=chosen[4],
+        feedback=yes_no[0], liked=yes_no[1], reviewed=yes_no[2], failed=yes_no[3],
     )  # fmt: skip
 
 
@@ -81,6 +84,16 @@ _REWARDS: dict[str, tuple[float, float]] = {
     "0": (-1e300, 0.0), "up to 0.5": (-1e300, 0.5), "above 0.5": (0.500001, 1e300),
     "1": (1.0, 1e300),
 }  # fmt: skip
+
+
+def _with_made() -> bool:
+    import streamlit as st
+
+    return st.toggle(
+        "Rollouts and evaluations too", key="traces:made", persist_state=_KEPT,
+        help="What turns sampled to learn from, and to compare. *Origin* in the filters, where "
+        "something is chosen, goes before this.",
+    )  # fmt: skip
 
 
 def _several(column: Any, name: str, options: list[str], given: dict[str, str]) -> list[str]:

@@ -93,6 +93,23 @@ def test_a_link_sets_filters_and_a_search(home: Home) -> None:
     assert "Nothing fits" in words(odd)
 
 
+def test_what_turns_made_is_shown_only_where_asked_for(tmp_path: Path) -> None:
+    place = Home(tmp_path / "home")
+    stored(place, [spoken("r", origin="rollout"), spoken("e", origin="evaluation")])
+    told = words(page(place, "traces"))
+    assert "No recorded traffic" in told
+    people = ("production", "import", "demonstration")
+    stored(place, [spoken(one, origin=one, question=f"of {one}") for one in people])
+    shown = page(place, "traces")
+    assert set(shown.dataframe[0].value["origin"]) == set(people)
+    shown.toggle(key="traces:made").set_value(True).run()
+    assert "of 5" in words(shown)
+    next(one for one in shown.button if one.label == "Clear filters").click().run()
+    assert "of 3" in words(shown)
+    asked = page(place, "traces", origins="rollout")
+    assert set(asked.dataframe[0].value["origin"]) == {"rollout"}, "a link goes before it"
+
+
 def test_one_trace_by_its_link(home: Home) -> None:
     one = spoken("e7").id
     told = words(page(home, "traces", trace=one))
