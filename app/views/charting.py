@@ -36,5 +36,28 @@ def values(rows: Sequence[dict[str, Any]]) -> Any:
     return data(values=list(rows))
 
 
+def utc(field: str) -> Any:
+    """A field of times along x, in UTC whatever the browser's zone, by a clock of 24 hours."""
+    import altair as alt
+
+    return alt.X(
+        f"{field}:T", title="UTC", scale=alt.Scale(type="utc"),
+        axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False, labelExpr=_LABEL),
+    )  # fmt: skip
+
+
+_LABEL = (
+    "utcFormat(datum.value, utcseconds(datum.value) ? '%H:%M:%S'"
+    " : utchours(datum.value) || utcminutes(datum.value) ? '%H:%M'"
+    " : utcmonth(datum.value) || utcdate(datum.value) > 1 ? '%d %b' : '%d %b %Y')"
+)
+"""Vega's own labels are of twelve hours, with nothing that says which half of the day."""
+
+
+def minute(at: int) -> str:
+    """For tooltips, which Vega would tell in the browser's zone."""
+    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
+
+
 def iso(at: int) -> str:
     return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.views.charting import BLUE, GREEN, GREY, ORANGE, iso, values
+from app.views.charting import BLUE, GREEN, GREY, ORANGE, iso, minute, utc, values
 from app.views.deployments_data import Reign, Version
+
+_HOW = {"promoted": "promoted", "rolled_back": "by rollback", "reconciled": "reconciled"}
+"""Outcome -> how the deployment came to answer."""
 
 
 def timeline(found: Sequence[Reign], now: int) -> Any:
@@ -14,7 +17,8 @@ def timeline(found: Sequence[Reign], now: int) -> Any:
     rows = [
         {
             "deployment": one.deployment, "from": iso(one.begin), "to": iso(one.end or now),
-            "how": one.why.outcome.replace("_", " "), "by": one.why.by,
+            "began": minute(one.begin), "ended": minute(one.end) if one.end else "still answers",
+            "how": _HOW.get(one.why.outcome, one.why.outcome), "by": one.why.by,
             "reason": one.why.reason[:300],
         }
         for one in found
@@ -23,18 +27,18 @@ def timeline(found: Sequence[Reign], now: int) -> Any:
         alt.Chart(values(rows))
         .mark_bar(height=16, cornerRadius=3)
         .encode(
-            x=alt.X("from:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8)),
+            x=utc("from"),
             x2="to:T",
             y=alt.Y("deployment:N", title=None, sort=None),
             color=alt.Color(
                 "how:N", title=None, legend=alt.Legend(orient="top"),
-                scale=alt.Scale(domain=["promoted", "rolled back", "reconciled"],
+                scale=alt.Scale(domain=list(_HOW.values()),
                                 range=[GREEN, ORANGE, GREY]),
             ),
             tooltip=[
                 "deployment:N", "how:N", "by:N",
-                alt.Tooltip("from:T", title="from (UTC)", format="%Y-%m-%d %H:%M"),
-                alt.Tooltip("to:T", title="to (UTC)", format="%Y-%m-%d %H:%M"), "reason:N",
+                alt.Tooltip("began:N", title="from (UTC)"),
+                alt.Tooltip("ended:N", title="to (UTC)"), "reason:N",
             ],
         )
         .properties(height=alt.Step(30))

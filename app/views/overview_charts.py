@@ -6,7 +6,7 @@ Enter records; leave altair charts that Streamlit's theme colours for light and 
 from collections.abc import Sequence
 from typing import Any
 
-from app.views.charting import BLUE, GREEN, GREY, ORANGE, interval, iso, values
+from app.views.charting import BLUE, GREEN, GREY, ORANGE, interval, iso, minute, utc, values
 from app.views.ledger_data import Turn, outcome_of
 from flywheel.lineage import Decision
 from storage.glance import Glance
@@ -24,17 +24,16 @@ def reward_over_time(found: Glance, deployed: Sequence[Decision]) -> Any:
     for one in found.buckets:
         low, high = interval(one.reward, one.graded, one.spread)
         rows.append({
-            "at": iso(one.start), "reward": one.reward, "low": low, "high": high,
-            "graded": one.graded, "traces": one.traces,
+            "at": iso(one.start), "told": minute(one.start), "reward": one.reward,
+            "low": low, "high": high, "graded": one.graded, "traces": one.traces,
         })  # fmt: skip
-    time = alt.X("at:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False))
     value = alt.Y("reward:Q", title="mean reward", scale=alt.Scale(domain=_domain(rows)))
-    base = alt.Chart(values(rows)).encode(x=time)
+    base = alt.Chart(values(rows)).encode(x=utc("at"))
     band = base.mark_area(opacity=0.22).encode(
         y=alt.Y("low:Q", title="mean reward", scale=alt.Scale(domain=_domain(rows))), y2="high:Q"
     )
     told = [
-        alt.Tooltip("at:T", title="from (UTC)", format="%Y-%m-%d %H:%M"),
+        alt.Tooltip("told:N", title="from (UTC)"),
         alt.Tooltip("reward:Q", title="mean reward", format=".3f"),
         alt.Tooltip("low:Q", title="at least", format=".3f"),
         alt.Tooltip("high:Q", title="at most", format=".3f"),
@@ -64,17 +63,17 @@ def _marks(found: Glance, deployed: Sequence[Decision]) -> list[Any]:
         return []
     rows = [
         {
-            "at": iso(one.at), "deployment": one.deployment, "outcome": one.outcome,
-            "by": one.by, "reason": one.reason[:300], "level": number % 3,
+            "at": iso(one.at), "told": minute(one.at), "deployment": one.deployment,
+            "outcome": one.outcome, "by": one.by, "reason": one.reason[:300], "level": number % 3,
             "label": one.deployment if len(inside) - number <= _MOST_LABELS else "",
         }
         for number, one in enumerate(inside)
     ]  # fmt: skip
     told = [
         alt.Tooltip("deployment:N"), alt.Tooltip("outcome:N"), alt.Tooltip("by:N"),
-        alt.Tooltip("at:T", title="at (UTC)", format="%Y-%m-%d %H:%M"), alt.Tooltip("reason:N"),
+        alt.Tooltip("told:N", title="at (UTC)"), alt.Tooltip("reason:N"),
     ]  # fmt: skip
-    base = alt.Chart(values(rows)).encode(x="at:T", tooltip=told)
+    base = alt.Chart(values(rows)).encode(x=utc("at"), tooltip=told)
     rule = base.mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color=ORANGE)
     labels = [
         base.transform_filter(f"datum.level == {level}")
@@ -92,7 +91,7 @@ def traces_over_time(found: Glance) -> Any:
 
     rows = [
         {"at": iso(one.start), "to": iso(one.start + found.width), "kind": kind,
-         "low": low, "high": high, "traces": high - low}
+         "told": minute(one.start), "low": low, "high": high, "traces": high - low}
         for one in found.buckets
         for kind, low, high in (
             ("graded", 0, one.graded), ("not graded", one.graded, one.traces)
@@ -103,7 +102,7 @@ def traces_over_time(found: Glance) -> Any:
         alt.Chart(values(rows))
         .mark_rect()
         .encode(
-            x=alt.X("at:T", title=None, axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False)),
+            x=utc("at"),
             x2="to:T",
             y=alt.Y("low:Q", title="traces", axis=alt.Axis(tickCount=3, format="~s")),
             y2="high:Q",
@@ -112,7 +111,7 @@ def traces_over_time(found: Glance) -> Any:
                 scale=alt.Scale(domain=["graded", "not graded"], range=[BLUE, GREY]),
             ),
             tooltip=[
-                alt.Tooltip("at:T", title="from (UTC)", format="%Y-%m-%d %H:%M"),
+                alt.Tooltip("told:N", title="from (UTC)"),
                 alt.Tooltip("kind:N", title="they are"),
                 alt.Tooltip("traces:Q", format=","),
             ],
