@@ -3,11 +3,13 @@
 What changes what serves is in `deployments_acts`, the ledger in `deployments_ledger`.
 """
 
+from typing import Any
+
 from app.views import kept
 from app.views.charting import interval
 from app.views.deployments_acts import offer_canary_end, offer_promotion, offer_rollback, under_way
 from app.views.deployments_charts import evidence
-from app.views.deployments_data import Version, versions
+from app.views.deployments_data import Version, decided, versions
 from app.views.deployments_ledger import history, ledger
 from app.views.frame import Shown, empty, plain, shown, when
 from app.views.ledger_data import turns
@@ -100,7 +102,8 @@ def _evidence(one: Version) -> list[str]:
     else:
         told.append("No recorded traffic.")
     if one.last is not None:
-        told.append(f"{one.last.outcome.replace('_', ' ').capitalize()}: {one.last.reason}")
+        what = decided(one)
+        told.append(f"{what[0].upper()}{what[1:]}: {one.last.reason}")
     return told
 
 
@@ -115,15 +118,39 @@ def _candidates(here: Shown, found: list[Version]) -> None:
         [_row(one) for one in found],
         hide_index=True, placeholder="–",
         width="stretch",
-        column_config={
-            name: st.column_config.NumberColumn(format=form)
-            for name, form in (
-                ("champion's", "%.3f"), ("its own", "%.3f"), ("difference", "%+.3f"),
-                ("low", "%+.3f"), ("high", "%+.3f"), ("live reward", "%.3f"),
-            )
-        },
+        column_config=_columns(),
     )  # fmt: skip
     offer_promotion(here, found)
+
+
+_NUMBERS = {
+    "champion's reward": ("%.3f", "Mean held-out reward of the version in *against*"),
+    "own reward": ("%.3f", "Mean held-out reward of this version on the same problems"),
+    "difference": ("%+.3f", "Own reward less the champion's: above 0 it is better"),
+    "at least": ("%+.3f", "Lower end of the difference's interval: above 0 it is surely better"),
+    "at most": ("%+.3f", "Upper end of the difference's interval"),
+    "live reward": ("%.3f", "Mean reward of the recorded requests that it answered"),
+}
+"""Column -> its format, what it says."""
+_WORDS = {
+    "part": "What it does now: the champion answers, the challenger answers a canary's share, the "
+    "previous one can be rolled back to; waiting: for a person's yes; candidate: never answered; "
+    "replaced: did answer",
+    "against": "The champion of its time, which it was compared with",
+    "problems": "Held-out problems that both answered",
+    "live traces": "Recorded requests that it answered",
+    "decided last": "The latest decision of it, and who or what made it",
+}
+
+
+def _columns() -> dict[str, Any]:
+    import streamlit as st
+
+    numbers = {
+        name: st.column_config.NumberColumn(format=form, help=told)
+        for name, (form, told) in _NUMBERS.items()
+    }
+    return numbers | {name: st.column_config.Column(help=told) for name, told in _WORDS.items()}
 
 
 def _row(one: Version) -> dict[str, object]:
@@ -133,14 +160,14 @@ def _row(one: Version) -> dict[str, object]:
         "part": one.part,
         "turn": one.turn.label if one.turn else None,
         "against": one.evaluation.champion if one.evaluation else None,
-        "champion's": overall.champion if overall else None,
-        "its own": overall.candidate if overall else None,
+        "champion's reward": overall.champion if overall else None,
+        "own reward": overall.candidate if overall else None,
         "difference": overall.difference if overall else None,
-        "low": overall.low if overall else None,
-        "high": overall.high if overall else None,
+        "at least": overall.low if overall else None,
+        "at most": overall.high if overall else None,
         "problems": overall.problems if overall else None,
         "live reward": one.traffic.reward if one.traffic else None,
         "live traces": one.traffic.traces if one.traffic else 0,
-        "decided last": one.last.outcome.replace("_", " ") if one.last else None,
+        "decided last": decided(one) or None,
         "reason": one.last.reason if one.last else None,
     }

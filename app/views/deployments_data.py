@@ -7,7 +7,7 @@ each, the newest first, and what an action on one would do, in words.
 from collections.abc import Sequence
 from typing import Literal
 
-from app.views.ledger_data import Ledger, Turn, took_over
+from app.views.ledger_data import Ledger, Turn, took_over, took_over_by
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment, Evaluation
 from flywheel.records import Record
@@ -26,7 +26,7 @@ class Version(Record, frozen=True, kw_only=True):
     evaluation: Evaluation | None
     """The newest comparison in which it was the candidate."""
     last: Decision | None
-    """What was decided of it last."""
+    """What was decided of it last; a rollback is decided of both, see `decided`."""
     since: int | None
     """When it began to answer, the last time."""
     turn: Turn | None
@@ -80,7 +80,11 @@ def _version(
     registered: bool,
 ) -> Version:
     name = f"{project}-v{number}"
-    said = [one for one in known.decisions if one.deployment == name]
+    said = [
+        one
+        for one in known.decisions
+        if one.deployment == name or (one.outcome == "rolled_back" and one.replaced == name)
+    ]
     answered = [one for one in took_over(known) if one.deployment == name]
     compared = [one for one in known.evaluations if one.candidate == name]
     default: Part = (
@@ -105,6 +109,17 @@ def _version(
         else None,
         registered=registered,
     )
+
+
+def decided(version: Version) -> str:
+    """What was decided of it last and by whom, as seen from it: of a rollback's two deployments
+    one took over and the other was taken away. "" = nothing was."""
+    if version.last is None:
+        return ""
+    if version.last.outcome == "rolled_back" and version.last.deployment == version.name:
+        return took_over_by(version.last)
+    between = ", by" if version.last.outcome in ("waiting", "canary") else " by"
+    return f"{version.last.outcome.replace('_', ' ')}{between} {version.last.by}"
 
 
 class Reign(Record, frozen=True, kw_only=True):

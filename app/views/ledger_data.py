@@ -111,6 +111,14 @@ def outcome_of(turn: Turn) -> str:
     return turn.last.outcome if turn.last.outcome in ENDS else "unfinished"
 
 
+def took_over_by(decision: Decision) -> str:
+    """How its deployment came to answer, and by whom: promoted, or another was rolled back."""
+    if decision.outcome != "rolled_back":
+        return f"{decision.outcome.replace('_', ' ')} by {decision.by}"
+    of = f" of {decision.replaced}" if decision.replaced else ""
+    return f"took over by rollback{of}, by {decision.by}"
+
+
 def took_over(known: Ledger) -> list[Decision]:
     """Decisions since which another deployment answers, by time."""
     return [

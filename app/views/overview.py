@@ -7,11 +7,11 @@ every two seconds.
 from app.views import kept
 from app.views.acting import actions
 from app.views.frame import Shown, empty, link, plain, shown, when
-from app.views.ledger_data import Ledger, Turn, outcome_of, took_over, turns
+from app.views.ledger_data import ENDS, Ledger, Turn, took_over, took_over_by, turns
 from app.views.overview_charts import heldout_by_turn, reward_over_time, traces_over_time
 from app.views.overview_data import Server, Serving, serving
 from app.views.overview_needs import Need, needs
-from app.views.progress_data import Progress, progress, seconds_by_step
+from app.views.progress_data import Progress, progress, seconds_by_step, standing
 from app.views.words import ago, decimal, dollars, figure, heading, many, pick_range, tokens
 from storage.glance import Glance
 
@@ -74,7 +74,7 @@ def _since(now: Serving | None) -> str:
         return "no server has served this project here"
     if now.since is None or now.because is None:
         return f"{now.base_model}, as it was from the start"
-    return f"since {when(now.since)} ({now.because.outcome.replace('_', ' ')} by {now.because.by})"
+    return f"since {when(now.since)} ({took_over_by(now.because)})"
 
 
 def _tokens(found: Glance) -> str:
@@ -174,13 +174,14 @@ def _turns(here: Shown, made: list[Turn]) -> None:
     chart = heldout_by_turn(made[-40:])
     if chart is not None:
         st.altair_chart(chart, width="stretch")
+    now = progress(here.home, here.project)
     st.dataframe(
         [
             {
                 "turn": one.label,
                 "began (UTC)": when(one.began),
-                "came to": outcome_of(one).replace("_", " "),
-                "gate": one.last.gate,
+                "came to": _came_to(one, now),
+                "gate": one.last.gate if one.last.outcome in ENDS else None,
                 "candidate": one.evaluation.candidate if one.evaluation else None,
                 "difference": one.evaluation.overall.difference if one.evaluation else None,
                 "rows": one.dataset.rows if one.dataset else None,
@@ -199,6 +200,11 @@ def _turns(here: Shown, made: list[Turn]) -> None:
         },
     )
     _page(here, made)
+
+
+def _came_to(turn: Turn, now: Progress | None) -> str:
+    outcome, how = standing(turn, now)
+    return outcome if turn.last.outcome in ENDS else f"{outcome}: {how}"
 
 
 def _page(here: Shown, made: list[Turn]) -> None:

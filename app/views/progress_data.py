@@ -10,6 +10,8 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from app.views.ledger_data import Turn, outcome_of
+from app.views.words import many
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.records import Record
@@ -71,6 +73,17 @@ def progress(home: Home, project: str) -> Progress | None:
             steps=_steps(home.runs / turn.run_id, Path(turn.folder)),
         )
     return None
+
+
+def standing(turn: Turn, now: Progress | None) -> tuple[str, str]:
+    """What a turn came to, and how: a gate that let it through has not ended it."""
+    outcome, gate = outcome_of(turn), turn.last.gate
+    if outcome != "unfinished":
+        return outcome.replace("_", " "), f"by the {gate} gate"
+    if now is None or now.run_id != turn.run_id:
+        return "unfinished", f"it passed the {gate} gate last"
+    state = "stopped" if now.alive is False else "under way"
+    return state, now.now.name if now.now else f"it passed the {gate} gate"
 
 
 def locked(path: Path) -> bool | None:
@@ -166,7 +179,9 @@ def _told(name: str, note: dict[str, Any]) -> str:
     """What a step that is done found, in a few words."""
     try:
         return {
-            "ingest": lambda: f"{note['traces']} traces came",
+            "ingest": lambda: (
+                f"{many(note['traces'], 'trace')} came" if note["traces"] else "nothing new waited"
+            ),
             "grade": lambda: f"{note['graded']} graded, {note['not_gradable']} cannot be",
             "problems": lambda: (
                 f"{len(note['train'])} to train on, {len(note['heldout'])} held out"

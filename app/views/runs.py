@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.views import kept
 from app.views.frame import Shown, empty, link, plain, shown, when
 from app.views.ledger_data import Turn, outcome_of, turns
-from app.views.progress_data import note_of, progress, seconds_by_step
+from app.views.progress_data import Progress, note_of, progress, seconds_by_step, standing
 from app.views.runs_charts import by_slice, curve
 from app.views.runs_data import CURVES, configuration, curves
 from app.views.runs_pairs import pairs_part
@@ -36,8 +36,8 @@ def view() -> None:
             "learn from, trains, and compares the new weights with the old."
         )
         return
-    chosen = _chosen(made)
-    _summary(here, chosen)
+    chosen = _chosen(made, now)
+    _summary(here, chosen, now)
     parts: dict[str, Callable[[Shown, Turn, list[Turn]], None]] = {
         "Curves": _curves,
         "Evaluation": _evaluation,
@@ -54,7 +54,7 @@ def _first(turn: Turn) -> str:
     return "Evaluation" if turn.evaluation else "Curves" if turn.run else "Page"
 
 
-def _chosen(made: list[Turn]) -> Turn:
+def _chosen(made: list[Turn], now: Progress | None) -> Turn:
     import streamlit as st
 
     by_id = {one.run_id: one for one in made}
@@ -62,20 +62,20 @@ def _chosen(made: list[Turn]) -> Turn:
     first = list(by_id).index(asked) if asked in by_id else 0
     name = st.selectbox(
         "Run", list(by_id), index=first, key=f"runs_run:{asked}", width=520,
-        format_func=lambda one: f"{by_id[one].name}, {outcome_of(by_id[one])}, "
+        format_func=lambda one: f"{by_id[one].name}, {standing(by_id[one], now)[0]}, "
         f"{when(by_id[one].began)[:16]}",
     )  # fmt: skip
     return by_id[name]
 
 
-def _summary(here: Shown, turn: Turn) -> None:
+def _summary(here: Shown, turn: Turn, now: Progress | None) -> None:
     import streamlit as st
 
     run, dataset, evaluation = turn.run, turn.dataset, turn.evaluation
     steps = (note_of(here.home.runs / turn.run_id, "training") or {}).get("steps")
     spent = sum(seconds_by_step(here.home.runs / turn.run_id).values())
     with st.container(horizontal=True):
-        figure("Came to", outcome_of(turn).replace("_", " "), f"by the {turn.last.gate} gate")
+        figure("Came to", *standing(turn, now))
         if run is not None:
             figure("Algorithm", run.algorithm, f"from {run.champion}")
             whole = f"{steps or 'unknown'} steps; the whole turn {seconds(spent or None)}"
@@ -86,7 +86,8 @@ def _summary(here: Shown, turn: Turn) -> None:
             overall = evaluation.overall
             more = f"{decimal(overall.difference, sign=True)} to {evaluation.champion}"
             figure("Held out", decimal(overall.candidate), more)
-    st.text(turn.last.reason)
+    passed = f"{turn.last.gate} gate passed: " if outcome_of(turn) == "unfinished" else ""
+    st.text(passed + turn.last.reason)
     with st.container(horizontal=True):
         if dataset is not None:
             link("datasets", "Its dataset →", dataset=dataset.id)

@@ -8,14 +8,16 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.actions import actions
-from app.views.deployments_data import command, ledger_rows, reigns, versions
+from app.views.deployments_charts import timeline
+from app.views.deployments_data import command, decided, ledger_rows, reigns, versions
 from app.views.ledger_data import ledger, turns
 from flywheel.home import Home
 from flywheel.known import remember
 from flywheel.project import load_project
 from storage.glance import glance
 from tests.app.conftest import Promoted
-from tests.app.seeing import HOSTILE, PROJECT, page, two_turns, words
+from tests.app.seeing import DAY, HOSTILE, NOW, PROJECT, deployed, page, stored, two_turns, words
+from tests.app.seeing import decided as a_decision
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def test_parts_evidence_and_ledger_are_shown(home: Home) -> None:
     assert "Champion · 100% of requests" in told and "Previous" in told
     assert "mean reward 0.444 (0.276 to 0.627) over 27 graded" in told
     assert "shop-v2,waiting,2,shop-v1,0.5,0.75,0.25,0.1,0.4,4" in told
+    assert "own reward" in told and "waiting, by flywheel turn" in told
     assert shown.selectbox(key="promote_version").value == "shop-v2"
     assert "6 of 6 decisions" in told
     shown.text_input(key="ledger_find").set_value("WAITING").run()
@@ -99,6 +102,40 @@ def outcome(home: Home, token: str, within_s: float = 120.0) -> Any:
             return one
         assert time.monotonic() < until, one.output and one.output.read_text()
         time.sleep(0.1)
+
+
+def rolled_back(home: Home) -> None:
+    from serving.routing import ProjectRoute, Routing, read, replace
+
+    two_turns(home, last="refused")
+    stored(home, [a_decision("rolled_back", "person", "it was rude", NOW + 3 * DAY, by="ann",
+                             deployment="shop-v0", replaced="shop-v1")])  # fmt: skip
+    route = ProjectRoute(project=PROJECT, base_model="base", champion=deployed(0),
+                         previous=deployed(1))  # fmt: skip
+    replace(home, Routing(version=read(home).version, projects={PROJECT: route}))
+
+
+def test_of_a_rollback_each_side_says_its_own_and_by_whom(home: Home) -> None:
+    rolled_back(home)
+    known = ledger(home, PROJECT)
+    said = {one.name: decided(one) for one in versions(home, PROJECT, known, turns(known), None)}
+    assert said["shop-v0"] == "took over by rollback of shop-v1, by ann"
+    assert said["shop-v1"] == "rolled back by ann"
+    assert said["shop-v2"] == "refused by flywheel turn"
+    told = words(page(home, "deployments", folder=home.root))
+    assert "Took over by rollback of shop-v1, by ann: it was rude" in told
+    assert "Rolled back by ann: it was rude" in told
+    assert "took over by rollback of shop-v1, by ann" in words(page(home, "overview"))
+
+
+def test_who_answered_when_is_told_in_utc_by_a_clock_of_24_hours(home: Home) -> None:
+    rolled_back(home)
+    drawn = timeline(reigns(ledger(home, PROJECT)), NOW + 4 * DAY).to_dict()
+    along = drawn["encoding"]["x"]
+    assert along["scale"] == {"type": "utc"} and along["title"] == "UTC"
+    assert "'%H:%M'" in along["axis"]["labelExpr"] and "%I" not in str(drawn)
+    assert {one["how"] for one in drawn["data"]["values"]} == {"promoted", "by rollback"}
+    assert drawn["data"]["values"][-1]["ended"] == "still answers"
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer"])

@@ -10,10 +10,11 @@ import pytest
 from filelock import FileLock
 
 from app.views.charting import interval
-from app.views.ledger_data import ledger, turns
+from app.views.ledger_data import ledger, took_over, turns
+from app.views.overview_charts import reward_over_time, traces_over_time
 from app.views.overview_data import out_of_line, serving, waiting_candidates
 from app.views.overview_needs import quarantined
-from app.views.progress_data import locked, progress
+from app.views.progress_data import _told, locked, progress
 from flywheel.home import Home
 from tests.app.conftest import SORTING
 from tests.app.seeing import (
@@ -205,3 +206,26 @@ def test_what_waits_in_the_inbox_is_told_without_opening_the_store(home: Home) -
     with held(home.locks / "commit.lock", wait_s=1, busy="held"):
         assert kept.waiting(home) == {"segments": 1, "journal_bytes": 0}
     assert "1 segment and 0 KiB of journal wait" in words(page(home, "overview"))
+
+
+def test_charts_tell_times_in_utc_by_a_clock_of_24_hours(home: Home) -> None:
+    from storage.glance import glance
+
+    two_turns(home)
+    found = glance(home, PROJECT)
+    assert found
+    drawn = reward_over_time(found, took_over(ledger(home, PROJECT))).to_dict()
+    layers = [*drawn["layer"], traces_over_time(found).to_dict()]
+    assert len(layers) >= 4, "interval, line, a deployment's mark and name, traces"
+    for one in layers:
+        along = one["encoding"]["x"]
+        assert along["scale"] == {"type": "utc"} and along["title"] == "UTC"
+        assert "'%H:%M'" in along["axis"]["labelExpr"]
+        told = one["encoding"].get("tooltip", [])
+        assert not any(field["type"] == "temporal" for field in told), "Vega's are of its own zone"
+
+
+def test_an_event_that_brought_nothing_new_counts_nothing() -> None:
+    assert _told("ingest", {"traces": 0}) == "nothing new waited"
+    assert _told("ingest", {"traces": 1}) == "1 trace came"
+    assert _told("ingest", {}) == ""

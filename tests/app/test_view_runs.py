@@ -2,12 +2,27 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from filelock import FileLock
 
 from app.views.ledger_data import ledger, turns
 from app.views.runs_data import configuration, curves, pairs
 from flywheel.home import Home
-from tests.app.seeing import HOSTILE, PROJECT, page, two_turns, words
+from tasks.turns import Turn
+from tests.app.conftest import SORTING
+from tests.app.seeing import (
+    DAY,
+    HOSTILE,
+    NOW,
+    PROJECT,
+    decided,
+    deployed,
+    page,
+    stored,
+    two_turns,
+    words,
+)
 
 
 @pytest.fixture
@@ -78,3 +93,27 @@ def test_configurations_differ_by_dotted_key() -> None:
         ("a", "none", "–"), ("curate.rules.confirmed", "on", "–"), ("train.rank", "8", "16"),
     ]  # fmt: skip
     assert ("curate.rules.length.max_tokens", "9", "") in configuration(one, None)
+
+
+def test_a_turn_under_way_is_not_told_as_ended_by_the_gate_that_let_it_through(home: Home) -> None:
+    two_turns(home)
+    stored(home, [decided("passed", "data", "5 rows", NOW + 9 * DAY, run_id="run-3")])
+    told = words(page(home, "runs", run="run-3"))
+    assert "unfinished" in told and "it passed the data gate last" in told
+    assert "data gate passed: 5 rows" in told and "by the data gate" not in told
+
+    turn = Turn(run_id="run-3", project=PROJECT, folder=str(SORTING), start=deployed(1),
+                configuration="c", sequence=1, snapshot="s")  # fmt: skip
+    home.turns.mkdir(exist_ok=True)
+    (home.turns / f"{PROJECT}.json").write_bytes(msgspec.json.encode(turn))
+    folder = home.runs / "run-3"
+    folder.mkdir()
+    for name in ("ingest", "grade", "problems", "rollouts", "dataset"):
+        (folder / f"{name}.json").write_text("{}")
+    assert "stopped" in words(page(home, "runs", run="run-3")), "no process holds it"
+    home.locks.mkdir(exist_ok=True)
+    with FileLock(home.locks / f"turn-{PROJECT}.lock"):
+        told = words(page(home, "runs", run="run-3"))
+        assert "under way" in told and "training" in told and "unfinished" not in told
+        assert "under way: training" in words(page(home, "overview"))
+    assert "by the person gate" in words(page(home, "runs", run="run-2"))
