@@ -41,7 +41,7 @@ def utc(field: str) -> Any:
     import altair as alt
 
     return alt.X(
-        f"{field}:T", title="UTC", scale=alt.Scale(type="utc"),
+        f"{field}:T", title=None, scale=alt.Scale(type="utc"),
         axis=alt.Axis(labelOverlap=True, tickCount=8, grid=False, labelExpr=_LABEL),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ def history(known: Ledger) -> None:
 
     found = reigns(known)
     if found:
-        st.subheader("Who answered when", anchor=False)
+        st.subheader("Who answered when (UTC)", anchor=False)
         st.altair_chart(timeline(found, time.time_ns()), width="stretch")
 
 

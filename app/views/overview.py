@@ -142,7 +142,7 @@ def _needed(found: list[Need]) -> None:
 def _traffic(found: Glance | None, known: Ledger) -> None:
     import streamlit as st
 
-    st.subheader("Reward over time", anchor=False)
+    st.subheader("Reward over time (UTC)", anchor=False)
     if found is None or not found.traces:
         empty(
             "No recorded traffic in this stretch of time. `flywheel serve FOLDER` records what it "

@@ -116,7 +116,7 @@ def traces_over_time(found: Glance) -> Any:
                 alt.Tooltip("traces:Q", format=","),
             ],
         )
-        .properties(height=140)
+        .properties(height=180)
     )  # fmt: skip
 
 
