@@ -62,7 +62,7 @@ class Home:
 
     @property
     def engine(self) -> Path:
-        """What a running engine needs: sockets, caches, links to the adapters it has."""
+        """What a running engine needs: sockets, caches, copies of the adapters it has."""
         return self.root / "engine"
 
     @property

@@ -7,6 +7,7 @@ could serve it as it was trained, or None. Only headers and numbers are read; no
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from flywheel import durable
 from flywheel.errors import CorruptFile
 
 _WEIGHTS = "adapter_model.safetensors"
@@ -99,20 +101,28 @@ def linear_modules(model: Path) -> list[str]:
     )
 
 
-def linked(folder: Path, links: Path) -> Path:
-    """A link to `folder` whose name is the digest of its weights and config: so an engine that
-    tells the path it loaded a name from tells the adapter."""
+def copied(folder: Path, place: Path) -> Path:
+    """A copy of `folder` that is named by its content and that nobody changes.
+
+    vLLM tells the path that it loaded a name from: so it tells the weights. And it reads an adapter
+    again, in silence, when it had to make room for others: so it finds the same ones.
+    """
     from trainer.models import digest_of
 
-    links.mkdir(parents=True, exist_ok=True)
-    link = links / digest_of(folder)
-    if link.is_symlink() and os.readlink(link) == str(folder):
-        return link
-    with tempfile.TemporaryDirectory(dir=links, prefix=".") as place:
-        made = Path(place) / "link"
-        made.symlink_to(folder)
-        os.replace(made, link)
-    return link
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place, prefix=".") as under_way:
+        made = Path(under_way) / "adapter"
+        made.mkdir()
+        with durable.no_space(place):
+            for name in (_CONFIG, _WEIGHTS):
+                shutil.copyfile(folder / name, made / name)
+        final = place / digest_of(made)
+        try:
+            os.rename(made, final)
+        except OSError:
+            if not final.is_dir():  # else the same was copied before
+                raise
+    return final
 
 
 def tensors_of(path: Path) -> dict[str, _Entry]:

@@ -17,7 +17,7 @@ import httpx
 
 from flywheel.errors import CorruptFile, EngineError, MissingPart, Refused
 from flywheel.progress import report
-from serving.engines.adapter_files import linked, misfit
+from serving.engines.adapter_files import copied, misfit
 from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
 from serving.engines.reach import Access
@@ -159,8 +159,8 @@ class EngineClient:
         model = Path(self.access.model) if self.access.model else None
         try:
             why = misfit(name, path, model=model, max_rank=self.access.max_rank)
-            if why is None and self.access.links is not None:
-                return str(linked(path, Path(self.access.links)))
+            if why is None and self.access.copies is not None:
+                return str(copied(path, Path(self.access.copies)))
         except (CorruptFile, MissingPart) as error:
             why = str(error)
         if why is not None:

@@ -21,9 +21,9 @@ class Access(Record, frozen=True, kw_only=True):
     """Is sent with every request as a bearer token; None = the engine wants none."""
     model: str | None = None
     """Folder of the base model, where adapters are compared with it before they are sent."""
-    links: str | None = None
-    """Folder of ours in which adapters are linked under their digests before vLLM, which keeps
-    the path that it was given, loads them; None = they are sent by their own path."""
+    copies: str | None = None
+    """Folder of ours where adapters are copied to, each named by its content, before vLLM, which
+    keeps the path that it was given, loads them; None = they are sent by their own path."""
     max_rank: int | None = None
     """Largest rank of an adapter; None = any."""
     template_digest: str | None = None

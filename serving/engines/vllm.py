@@ -65,7 +65,7 @@ class VllmProcess(Supervised):
             kind="vllm",
             key=self._key,
             model=str(self.model),
-            links=str(self._place / "adapters"),
+            copies=str(self._place / "adapters"),
             max_rank=self._serving.max_rank,
             template_digest=self._rendered.template_digest,
             tokenizer_digest=self._rendered.tokenizer_digest,
@@ -119,7 +119,8 @@ class VllmProcess(Supervised):
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         sockets = self._place / "sockets"
-        shutil.rmtree(sockets, ignore_errors=True)
+        for old in (sockets, self._place / "adapters"):
+            shutil.rmtree(old, ignore_errors=True)
         sockets.mkdir(parents=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         launcher = [str(self._python), "-P", str(_HERE / "launch_vllm.py"), str(self.port)]

@@ -90,6 +90,7 @@ def running(
     gateway.upstream.point_to(engine_url)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # a test that is faster than the thread waits, and is not refused
     config = uvicorn.Config(
         gateway.application, log_level="warning", access_log=False, timeout_graceful_shutdown=2
     )

@@ -9,7 +9,7 @@ import pytest
 from flywheel.errors import CorruptFile
 from flywheel.home import Home
 from flywheel.lineage import Deployment
-from serving.engines.adapter_files import linked, misfit
+from serving.engines.adapter_files import copied, misfit
 from serving.verify import check_files
 from trainer.models import digest_of, digests_of
 
@@ -105,8 +105,8 @@ def test_an_adapter_is_its_weights_and_its_config(tmp_path: Path, changed: dict[
     """Checked where it is deployed, and in the path by which an engine tells what it loaded."""
     one, other = written(tmp_path / "one"), written(tmp_path / "other", **changed)
     assert digest_of(one) != digest_of(other)
-    assert linked(one, tmp_path / "links") != linked(other, tmp_path / "links")
-    assert linked(one, tmp_path / "links").resolve() == one
+    assert copied(one, tmp_path / "copies") != copied(other, tmp_path / "copies")
+    assert copied(one, tmp_path / "copies").name == digest_of(one)
     home = Home(tmp_path / "home")
     deployed = Deployment(
         name="shop-v1", project="shop", version=1, base_model="tiny", adapter=str(one),

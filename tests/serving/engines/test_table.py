@@ -14,7 +14,7 @@ from flywheel.project import ServingSection, load_project
 from flywheel.settings import Settings
 from serving import server
 from serving.engines import vllm_command
-from serving.engines.adapter_files import linear_modules, linked, misfit
+from serving.engines.adapter_files import copied, linear_modules, misfit
 from serving.engines.process import EngineProcess
 from serving.engines.reach import Access, read_access, write_access
 from serving.engines.remote import RemoteVllm
@@ -127,15 +127,22 @@ def test_adapters_are_made_of_the_linear_layers_before_the_head() -> None:
 
 
 @pytest.mark.slow
-def test_a_link_is_named_by_the_weights_and_follows_them(
+def test_a_copy_is_named_by_its_content_and_stays_what_it_was(
     adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    one = linked(adapters["tiny-v1"], tmp_path / "links")
-    assert one == linked(adapters["tiny-v1"], tmp_path / "links")
-    assert one.resolve() == adapters["tiny-v1"].resolve()
-    assert linked(adapters["tiny-v2"], tmp_path / "links") != one
+    place = tmp_path / "copies"
+    one = copied(adapters["tiny-v1"], place)
+    assert one == copied(adapters["tiny-v1"], place) and len(list(place.iterdir())) == 1
+    assert copied(adapters["tiny-v2"], place) != one
     moved = shutil.copytree(adapters["tiny-v1"], tmp_path / "moved")
-    assert linked(moved, tmp_path / "links") == one and one.resolve() == moved.resolve()
+    assert copied(moved, place) == one
+    before = (one / "adapter_model.safetensors").read_bytes()
+    shutil.copy(adapters["tiny-v2"] / "adapter_model.safetensors", moved)
+    assert (one / "adapter_model.safetensors").read_bytes() == before
+    config = json.loads((adapters["tiny-v1"] / "adapter_config.json").read_text())
+    other = shutil.copytree(adapters["tiny-v1"], tmp_path / "other")
+    (other / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 99}))
+    assert copied(other, place) != one
 
 
 def test_how_an_engine_is_reached_is_kept_for_this_user_alone(tmp_path: Path) -> None:

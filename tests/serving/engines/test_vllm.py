@@ -329,6 +329,22 @@ def test_drain_waits_for_what_is_under_way(client: EngineClient) -> None:
     assert len(made[0].token_ids) == 400
 
 
+def test_an_adapter_that_made_room_for_others_comes_back_as_it_was(
+    client: EngineClient, adapters: dict[str, Path], tmp_path: Path
+) -> None:
+    """vLLM keeps eight in memory, and reads the others again when they are asked."""
+    folder = shutil.copytree(adapters["tiny-v3"], tmp_path / "adapter")
+    client.load_adapter("first", folder)
+    expected = client.logprobs("first", [1, 40, 41], [42, 43])
+    shutil.copy(adapters["tiny-v1"] / "adapter_model.safetensors", folder)
+    for number in range(9):
+        client.load_adapter(f"more-{number}", adapters["tiny-v2"])
+        client.logprobs(f"more-{number}", [1], [42])
+    assert client.logprobs("first", [1, 40, 41], [42, 43]) == pytest.approx(expected, abs=1e-5)
+    for name in ("first", *(f"more-{number}" for number in range(9))):
+        client.unload_adapter(name)
+
+
 # --- given as a URL
 
 
