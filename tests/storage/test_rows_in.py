@@ -125,3 +125,15 @@ def test_nuls_within_and_after_the_rows_cost_no_row():
     assert not found[2].data.strip(b"\0"), "a reader says that it is nothing but NULs"
     assert 0 < len(found[2].data) <= KEPT_OF_LONG
     assert read(b'[{"a":1}]' + nuls, block=1 << 16) == [Row(1, b'{"a":1}')]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\0" * 70_000 + b"\n"])
+def test_every_row_is_read_however_a_file_comes_in_blocks(start: bytes) -> None:
+    data = start + b"".join(b'{"n": %d, "text": "%s"}\n' % (n, b"x" * 500) for n in range(1000))
+    for size in (1, 1000, 1 << 16, 1 << 20):
+        if size == 1:
+            blocks = iter([data[:1], data[1:2], data[2:]])
+        else:
+            blocks = (data[at : at + size] for at in range(0, len(data), size))
+        found = list(rows(blocks, 1 << 20))
+        assert len(found) == 1000 and not any(row.problem for row in found)
