@@ -298,9 +298,10 @@ def test_other_projects_routes_may_change_meanwhile_but_not_its_own(
 ) -> None:
     def change(project: str) -> dict[str, Any]:
         now = routing.read(home)
-        other = ProjectRoute(
-            project=project, base_model="tiny", champion=base_deployment(f"{project}-x", "tiny")
+        champion = msgspec.structs.replace(
+            base_deployment(project, "tiny"), name=f"{project}-v7", version=7
         )
+        other = ProjectRoute(project=project, base_model="tiny", champion=champion)
         routing.replace(
             home, msgspec.structs.replace(now, projects={**now.projects, project: other})
         )
@@ -311,7 +312,7 @@ def test_other_projects_routes_may_change_meanwhile_but_not_its_own(
     assert consistent(home, engine) == "support-v1"
     with pytest.raises(Refused, match="changed meanwhile by something else"):
         run_promotion(home, engine, a_candidate(home, "two"), verify=lambda: change("support"))
-    assert route_of(home).champion.name == "support-x-v0"
+    assert route_of(home).champion.name == "support-v7"
 
 
 # --- rollback ------------------------------------------------------------------------------------
