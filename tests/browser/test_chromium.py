@@ -58,6 +58,7 @@ def test_pages_are_read_pressed_typed_into_and_pictured(browser: Browser, tmp_pa
 def test_light_and_dark_are_what_the_page_is_told(browser: Browser) -> None:
     night = "getComputedStyle(document.body, '::after').content.includes('night')"
     with browser.page(shown(HTML), light=False) as page:
+        page.wait_until("document.readyState === 'complete'")
         assert page.run(night) is True
         page.scheme("light")
         assert page.run(night) is False
