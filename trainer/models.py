@@ -99,15 +99,6 @@ def digests_of(folder: Path) -> tuple[str, str]:
     return whole.hexdigest(), weights
 
 
-def is_checkpoint(folder: Path, checkpoint_id: str) -> bool:
-    """Whether `folder` holds that checkpoint; of an older home's, whether its weights are there.
-
-    Raises:
-        MissingPart, CorruptFile: as `digest_of`.
-    """
-    return checkpoint_id in digests_of(folder)
-
-
 def _canonical_config(path: Path) -> bytes:
     """The same bytes for configs that make the same model of the same weights: without what only
     training or peft itself looks at, whatever the order and whether a None is spelled out."""

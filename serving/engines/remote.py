@@ -11,17 +11,16 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from flywheel.errors import EngineError, FlywheelError, Refused
 from flywheel.home import Home
 from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
-from serving.engines.contract import Generated
 from serving.engines.reach import Access
 from serving.engines.remote_check import check, takes_adapters
 from serving.engines.rendering import Rendered, rendered
 from serving.engines.supervised import Adapters
+from serving.engines.through_client import ThroughClient
 from serving.engines.vllm_rendering import differs
 
 _LOOK_S = 2.0
@@ -32,7 +31,7 @@ _MISSED = 3
 _log = logging.getLogger("flywheel.engine")
 
 
-class RemoteVllm:
+class RemoteVllm(ThroughClient):
     """Implements `contract.Engine`."""
 
     def __init__(
@@ -88,33 +87,11 @@ class RemoteVllm:
         self._follower = threading.Thread(target=self._follow, name="engine-follow", daemon=True)
         self._follower.start()
 
-    def ready(self) -> bool:
-        with self.client() as client:
-            return client.ready()
-
-    def load_adapter(self, name: str, folder: Path) -> None:
-        with self.client() as client:
-            client.load_adapter(name, folder)
-
-    def unload_adapter(self, name: str) -> None:
-        with self.client() as client:
-            client.unload_adapter(name)
-
     def load_weights(self, folder: Path) -> None:
         raise Refused(
             f"the vLLM at {self._url} is run by somebody else: start it on {folder} there, then "
             "start this server again"
         )
-
-    def generate(
-        self, model: str, prompt_ids: Sequence[int], *, max_tokens: int, **sampling: Any
-    ) -> list[Generated]:
-        with self.client() as client:
-            return client.generate(model, prompt_ids, max_tokens=max_tokens, **sampling)
-
-    def drain(self) -> None:
-        with self.client() as client:
-            client.drain()
 
     def revive(self) -> None:
         """Starting it again is not ours."""

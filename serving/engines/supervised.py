@@ -13,16 +13,16 @@ import socket
 import subprocess
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from flywheel.errors import EngineError, FlywheelError
 from flywheel.home import Home
 from serving.engines.client import EngineClient
-from serving.engines.contract import Generated
 from serving.engines.reach import Access
+from serving.engines.through_client import ThroughClient
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
@@ -35,7 +35,7 @@ _log = logging.getLogger("flywheel.engine")
 Adapters = Callable[[], Mapping[str, Path]]
 
 
-class Supervised(ABC):
+class Supervised(ThroughClient):
     """Implements `contract.Engine`. `adapters` is asked at every start for what must be served."""
 
     def __init__(
@@ -116,18 +116,6 @@ class Supervised(ABC):
         self._watcher = threading.Thread(target=self._watch, name="engine-watch", daemon=True)
         self._watcher.start()
 
-    def ready(self) -> bool:
-        with self.client() as client:
-            return client.ready()
-
-    def load_adapter(self, name: str, folder: Path) -> None:
-        with self.client() as client:
-            client.load_adapter(name, folder)
-
-    def unload_adapter(self, name: str) -> None:
-        with self.client() as client:
-            client.unload_adapter(name)
-
     def load_weights(self, folder: Path) -> None:
         """Starts anew on `folder`; where that fails, on the old model again."""
         old, self.model = self.model, folder.resolve()
@@ -138,16 +126,6 @@ class Supervised(ABC):
             self.model = old
             self.start()
             raise
-
-    def generate(
-        self, model: str, prompt_ids: Sequence[int], *, max_tokens: int, **sampling: Any
-    ) -> list[Generated]:
-        with self.client() as client:
-            return client.generate(model, prompt_ids, max_tokens=max_tokens, **sampling)
-
-    def drain(self) -> None:
-        with self.client() as client:
-            client.drain()
 
     def revive(self) -> None:
         """For one that lives and cannot answer: it is ended, and so started again."""

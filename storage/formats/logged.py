@@ -6,14 +6,19 @@ Identity: the row's trace id, else the answer's id, else the content's digest. I
 under one id never overwrite each other.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import ModelCall, Span, SpanKind, Trace, trace_id
 from storage.span_parts import part
 
 from .feedback import read_feedback
+from .messages import name_of
+from .nested import nested
+from .openai_stream import read_events
 from .parsed import Context, Parsed, Rest
 from .times import nanoseconds
 
@@ -96,3 +101,35 @@ def identifier(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     return str(value) or None
+
+
+def response_of(
+    value: object,
+    merged: Callable[[list[dict[str, Any]]], dict[str, Any]],
+    is_event: Callable[[dict[str, Any]], bool],
+) -> dict[str, Any]:
+    """A recorded response as one object, whether it is one, JSON text, a stream or its events.
+
+    Args:
+        merged: makes one response of a stream's events, as the provider streams them.
+        is_event: tells one of its events from a response.
+
+    Raises:
+        BadRecord: it is none of these.
+    """
+    if value is None:
+        return {"error": "no response was recorded"}
+    if isinstance(value, str):
+        value = read_events(value) or nested(value)
+        if isinstance(value, str):
+            raise BadRecord("is text, neither JSON nor a stream", field="response")
+    if isinstance(value, list):
+        value = merged([event for event in value if isinstance(event, dict)])
+    if not isinstance(value, dict):
+        raise BadRecord(f"is {name_of(value)}, not an object", field="response")
+    if is_event(value):
+        raise BadRecord(
+            "is one event of a stream by itself: put a stream's events into one row, as a list",
+            field="response",
+        )
+    return value

@@ -7,14 +7,11 @@ part stands for it. A background response is told by several rows: they are part
 
 from typing import Any
 
-from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, ModelCall, Sampling, ToolCall, Unknown, Usage
 
 from .finish import finish_reason
-from .logged import Heard, identifier, logged
-from .messages import answered, name_of, read_sampling, read_tools
-from .nested import nested
-from .openai_stream import read_events
+from .logged import Heard, identifier, logged, response_of
+from .messages import answered, read_sampling, read_tools
 from .parsed import Context, Parsed, Rest
 from .responses_items import read_items
 from .responses_stream import merge_events
@@ -195,20 +192,6 @@ def _error(response: dict[str, Any], call: ModelCall) -> str | None:
 
 
 def _response(value: object) -> dict[str, Any]:
-    if value is None:
-        return {"error": "no response was recorded"}
-    if isinstance(value, str):
-        events = read_events(value)
-        value = events or nested(value)
-        if isinstance(value, str):
-            raise BadRecord("is text, neither JSON nor a stream", field="response")
-    if isinstance(value, list):
-        value = merge_events([event for event in value if isinstance(event, dict)])
-    if not isinstance(value, dict):
-        raise BadRecord(f"is {name_of(value)}, not an object", field="response")
-    if str(value.get("type", "")).startswith("response."):
-        raise BadRecord(
-            "is one event of a stream by itself: put a stream's events into one row, as a list",
-            field="response",
-        )
-    return value
+    return response_of(
+        value, merge_events, lambda said: str(said.get("type", "")).startswith("response.")
+    )
