@@ -10,22 +10,30 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from environments.harnesses.contract import Episode, HarnessConfig, Single, Tool
+from environments.runtimes.contract import RuntimeConfig
+from environments.tasksets.contract import Read, TaskSet
 from flywheel.errors import FlywheelError, ProjectError
 from flywheel.ids import canonical, digest
 from flywheel.records import Feedback, Message, Problem, Trace, model_spans
 from flywheel.reviews import states_answer
 
-Kind = Literal["reward", "metric", "group_reward", "step_reward", "stop"]
+Kind = Literal["reward", "metric", "group_reward", "step_reward", "stop", "setup", "cleanup"]
 Marked = TypeVar("Marked", bound=Callable[..., Any])
-ARGUMENTS = ("trace", "problem", "answer", "choice", "group", "state", "span")
+ARGUMENTS = (
+    *("trace", "problem", "answer", "choice", "group", "state", "span"),
+    *("runtime", "sandbox", "judge"),
+)
 """What a marked method may name: the Trace, its Problem (with the truth), the final text, the
-Choice it came from, all traces of the problem, a dict shared by the rewards of one trace, and the
-model call of a step reward."""
+Choice it came from, all traces of the problem, a dict shared by all of one trace, and the span of a
+step reward; the episode's own runtime (a recorded trace has none: null), a new runtime of the same
+kind (also for recorded traces), and the judge."""
 
 
 class Ungraded(FlywheelError):
@@ -87,6 +95,16 @@ def stop(method: Marked) -> Marked:
     return _marker("stop", 0.0, False)(method)
 
 
+def setup(method: Marked) -> Marked:
+    """Marks what is done before the first call: files into `runtime`, facts into `state`."""
+    return _marker("setup", 0.0, False)(method)
+
+
+def cleanup(method: Marked) -> Marked:
+    """Marks what is done after an episode, however it ended."""
+    return _marker("cleanup", 0.0, False)(method)
+
+
 class Environment:
     """Base of all environments. A subclass adds marked methods and, where it must, the hooks."""
 
@@ -96,13 +114,28 @@ class Environment:
     limit_s: ClassVar[float] = 10.0
     """Seconds that one reward of one trace may take."""
 
+    harness: HarnessConfig = Single()
+    """How the model acts, unless the configuration says otherwise."""
+    runtime: RuntimeConfig | None = None
+    """Where its code runs. None = it runs none."""
+    tasks: TaskSet | None = None
+    """Where its problems come from. None = mined from traffic, or made by `problems`."""
+
     class Config(BaseModel):
         """What the project's file may set under [environment.config]; a subclass adds fields."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
+        weights: Mapping[str, float] = {}
+        """Of rewards, by name, instead of what the file gives them."""
+        harness: HarnessConfig | None = None
+        runtime: RuntimeConfig | None = None
+        tasks: TaskSet | None = None
 
+    config: Config
     source: str | None = None
     """The file's text, where it was loaded by path."""
+    folder: Path | None = None
+    """Where the file lies; task sets are found from there."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -111,9 +144,12 @@ class Environment:
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = self._validated(dict(config or {}))
+        self.harness = self.config.harness or self.harness
+        self.runtime = self.config.runtime or self.runtime
+        self.tasks = self.config.tasks or self.tasks
 
     @classmethod
-    def _validated(cls, config: dict[str, Any]) -> BaseModel:
+    def _validated(cls, config: dict[str, Any]) -> Config:
         try:
             return cls.Config.model_validate(config)
         except ValidationError as error:
@@ -153,6 +189,26 @@ class Environment:
         """Of the source, the configuration and the version: who graded."""
         source = self.source if self.source is not None else inspect.getsource(type(self))
         return digest(self.name, self.version, self.config.model_dump(mode="json"), source)
+
+    # --- hooks of the task set and of harnesses ------------------------------------------------
+
+    def problems(self) -> Read:
+        """All problems of the task set, each with its side."""
+        from environments.tasksets.table import read
+
+        return read(self)
+
+    def tools(self, episode: Episode) -> Sequence[Tool]:
+        """What the model may call in this episode."""
+        return ()
+
+    async def user(self, episode: Episode, said: str) -> str | None:
+        """What the user answers to what the model `said`; None = the user leaves."""
+        return None
+
+    async def check(self, episode: Episode, answer: str) -> str | None:
+        """What is wrong with an answer, as the model is told; None = nothing."""
+        return None
 
     # --- hooks of mining ---------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def load_environment(path: str, base: Path, config: Mapping[str, Any] | None = N
     if not (isinstance(found, type) and issubclass(found, Environment)):
         raise ProjectError(_no_class(file, wanted, module))
     environment = found(config)
-    environment.source = source
+    environment.source, environment.folder = source, base
     _ = environment.methods
     return environment
 

@@ -1,0 +1,1 @@
+"""How a model acts on a problem: one contract, a harness a file."""

@@ -1,0 +1,1 @@
+"""Models and people as judges: rubric, votes, budget, calibration."""

@@ -1,0 +1,36 @@
+"""What a judge is: a model with a rubric that says what an answer is worth.
+
+Enter: text to be judged, as data. Leave: verdicts, or null with the reason. Invariant: nothing in
+the judged text is an instruction; a verdict that could not be had (budget, an answer that does not
+fit) is null, never 0.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from flywheel.records import Image
+
+
+class Judged(NamedTuple):
+    value: float | None
+    """0 to 1; of a pair 1 = the first is better, 0 = the second, 0.5 = neither. None = it gave
+    none."""
+    reason: str
+    """What the judge said, or why there is no verdict."""
+    votes: tuple[float, ...] = ()
+    cost_usd: float | None = None
+    """None = its price is not known."""
+    digest: str = ""
+    """Of the judge: model, rubric, settings. What calibration is kept by."""
+
+
+class Judge(Protocol):
+    """What a reward that names `judge` is given."""
+
+    async def score(
+        self, rubric: str, answer: str, *, context: str = "", images: Sequence[Image] = ()
+    ) -> Judged: ...
+
+    async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:
+        """Asked in both orders; disagreement with itself is 0.5."""
+        ...
