@@ -141,6 +141,8 @@ class Environment:
         super().__init_subclass__(**rest)
         if "name" not in vars(cls):
             cls.name = cls.__name__.lower()
+        if not issubclass(cls.Config, Environment.Config):
+            cls.Config = type("Config", (cls.Config, Environment.Config), {})  # type: ignore[assignment]
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = self._validated(dict(config or {}))
