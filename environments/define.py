@@ -142,7 +142,8 @@ class Environment:
         if "name" not in vars(cls):
             cls.name = cls.__name__.lower()
         if not issubclass(cls.Config, Environment.Config):
-            cls.Config = type("Config", (cls.Config, Environment.Config), {})  # type: ignore[assignment]
+            joined = type("Config", (cls.Config, Environment.Config), {})
+            type.__setattr__(cls, "Config", joined)
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = self._validated(dict(config or {}))
