@@ -213,6 +213,23 @@ class Environment:
         """What is wrong with an answer, as the model is told; None = nothing."""
         return None
 
+    # --- hooks of `flywheel env check` -------------------------------------------------------
+
+    def gold(self, problem: Problem) -> str | list[Message] | None:
+        """An answer that earns full marks: its text, or the messages that the model says with the
+        results of its tools between them. None = none is known.
+
+        By default the problem's answer: text as it is, anything else as JSON.
+        """
+        answer = problem.answer
+        if answer is None or isinstance(answer, str):
+            return answer
+        return canonical(answer).decode()
+
+    def wrong(self, problem: Problem) -> Sequence[str | list[Message]]:
+        """Answers that must score low, the near misses first of all."""
+        return ()
+
     # --- hooks of mining ---------------------------------------------------------------------
 
     def problem_of(self, trace: Trace, feedback: Sequence[Feedback]) -> Problem | None:
