@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 VLLM   := .venv-vllm
+VERIFIERS := .venv-verifiers
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm install-verifiers demo test test-fast lint lock clean
 help:            ## list the verbs
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 setup: $(VENV)/.installed ## the virtual environment, from pinned locks
 
@@ -23,6 +24,9 @@ $(MODEL): locks/model.txt | $(VENV)/.installed
 
 install-vllm:    ## vLLM in an environment of its own (DEVICE=cpu or gpu)
 	@sh scripts/install_vllm.sh "$(PYTHON)" "$(VLLM)" "$(DEVICE)"
+
+install-verifiers: ## the verifiers package, in an environment of its own, for `flywheel eval verifiers:NAME`
+	@sh scripts/install_verifiers.sh "$(PYTHON)" "$(VERIFIERS)"
 
 demo: setup model ## the main job: two turns of the wheel on a support inbox
 	@$(BIN)/flywheel demo
@@ -40,4 +44,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(VERIFIERS) .models .flywheel

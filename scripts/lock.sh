@@ -12,3 +12,4 @@ echo "torch==2.13.0" > "$any"
 compile locks/vllm.in --override "$any" \
     | grep -vE '^(nvidia-|cuda-|torch==|torchvision==|torchaudio==|torchcodec==)' > locks/vllm.txt
 compile locks/vllm-gpu.in > locks/vllm-gpu.txt
+compile locks/verifiers.in > locks/verifiers.txt
