@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flywheel.episodes import Access as Access
+from flywheel.episodes import Forced as Forced
+from flywheel.episodes import Ticket as Ticket
 from flywheel.errors import FlywheelError
-from flywheel.records import Origin, Problem, Span, Trace
+from flywheel.records import Problem, Span, Trace
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -22,39 +25,6 @@ if TYPE_CHECKING:
 
 class EpisodeFailed(FlywheelError):
     """Infrastructure's fault: the trace keeps the error and is graded null, never 0."""
-
-
-class Access(NamedTuple):
-    """Where one episode's model is. All calls made there belong to that episode."""
-
-    url: str
-    """Ends in /v1."""
-    key: str
-    model: str
-
-
-class Forced(NamedTuple):
-    """What the run decides about every call, whatever the harness asks for."""
-
-    temperature: float
-    max_tokens: int
-    """Of one answer, at most."""
-    seed: int
-    """Of the episode: call number n is sampled with a seed made of both."""
-    top_p: float = 1.0
-
-
-class Ticket(NamedTuple):
-    """Who an episode is, before its first call."""
-
-    project: str
-    source: str
-    external_id: str
-    origin: Origin
-    problem_id: str
-    run_id: str
-    attempt: int
-    attributes: dict[str, Any]
 
 
 class Recorder(Protocol):
@@ -77,8 +47,14 @@ class Budget(BaseModel):
     turns: int = Field(16, ge=1)
     """Model calls."""
     wall_s: float = Field(600.0, gt=0)
+    tokens: int | None = Field(None, ge=1)
+    """Of all answers together, as the engine counts them. None = as many as the turns allow."""
+    tool_s: float = Field(60.0, gt=0)
+    """Of one tool, one check, one word of the user."""
     tool_output: int = Field(32_768, ge=256)
     """Characters of a tool's answer that the model gets; the rest is cut, and said to be."""
+    loops: int = Field(4, ge=2)
+    """The same answer so often in a row, to the same, ends the episode."""
 
 
 class _Config(BaseModel):
@@ -191,8 +167,13 @@ class Episode:
     of it must be JSON and is kept in the trace (`attributes["state"]`)."""
     spans: list[Span] = field(default_factory=list)
     """Of the harness itself: tool calls, sub-agents. Parents are ids of the recorded calls."""
+    calls: list[Span] = field(default_factory=list)
+    """The model calls so far as the harness met them, without tokens: what stops are asked about.
+    The trace in the end has the recorder's."""
     ended: str | None = None
     """Why it ended: "answered", "stopped: NAME", "budget: turns" …"""
+    session: Any = None
+    """The run's HTTP connections (`environments.harnesses.asking`)."""
 
 
 class Harness(Protocol):

@@ -1,0 +1,44 @@
+"""An episode, as those see it who make its model calls and those who record them.
+
+`environments` opens an episode and `serving` records it: neither imports the other, so what passes
+between them stands here. Nothing in it depends on a clock.
+"""
+
+from typing import Any, NamedTuple
+
+from flywheel.records import Origin
+
+
+class Access(NamedTuple):
+    """Where one episode's model is. All calls made there belong to that episode."""
+
+    url: str
+    """Ends in /v1."""
+    key: str
+    model: str
+
+
+class Forced(NamedTuple):
+    """What the run decides about every call, whatever the harness asks for."""
+
+    temperature: float
+    max_tokens: int
+    """Of one answer, at most."""
+    seed: int
+    """Of the episode: call number n is sampled with a seed made of both."""
+    top_p: float = 1.0
+    calls: int = 256
+    """Of the episode, at most: what is asked beyond is refused, and the refusal says why."""
+
+
+class Ticket(NamedTuple):
+    """Who an episode is, before its first call."""
+
+    project: str
+    source: str
+    external_id: str
+    origin: Origin
+    problem_id: str
+    run_id: str
+    attempt: int
+    attributes: dict[str, Any]
