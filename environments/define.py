@@ -21,7 +21,7 @@ from environments.runtimes.contract import RuntimeConfig
 from environments.tasksets.contract import Read, TaskSet
 from flywheel.errors import FlywheelError, ProjectError
 from flywheel.ids import canonical, digest
-from flywheel.records import Feedback, Message, Problem, Trace, model_spans
+from flywheel.records import Feedback, Message, Part, Problem, Trace, model_spans
 from flywheel.reviews import states_answer
 
 Kind = Literal["reward", "metric", "group_reward", "step_reward", "stop", "setup", "cleanup"]
@@ -209,9 +209,17 @@ class Environment:
         """What the user answers to what the model `said`; None = the user leaves."""
         return None
 
-    async def check(self, episode: Episode, answer: str) -> str | None:
-        """What is wrong with an answer, as the model is told; None = nothing."""
+    async def check(self, episode: Episode, answer: str) -> str | Sequence[Part] | None:
+        """What is wrong with an answer, as the model is told: text, or parts with a picture for
+        models that can see; None = nothing."""
         return None
+
+    async def act(self, episode: Episode) -> None:
+        """How the model acts. An override is a harness of one's own: it asks by
+        `environments.harnesses.asking.ask`, or by any client at `episode.access`."""
+        from environments.harnesses.table import harness_for
+
+        await harness_for(self.harness).run(episode)
 
     # --- hooks of `flywheel env check` -------------------------------------------------------
 
