@@ -322,8 +322,12 @@ class Problem(Record, frozen=True, kw_only=True):
     """The recorded trace it was mined from."""
     truth_from: str | None = None
     """Where the answer comes from: "feedback", "ground_truth" …"""
+    key: str = ""
+    """Tells problems of one prompt apart, where what differs is not shown to the model (a simulated
+    user's scenario, a workspace)."""
     attributes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        return digest(self.environment, self.messages, self.tools)
+        apart = (self.key,) if self.key else ()
+        return digest(self.environment, self.messages, self.tools, *apart)
