@@ -46,6 +46,11 @@ class Home:
         return self.root / "runs"
 
     @property
+    def evals(self) -> Path:
+        """One folder an evaluation run (`flywheel eval`): its configuration, log and report."""
+        return self.root / "evals"
+
+    @property
     def routing(self) -> Path:
         """What serves: the authority."""
         return self.root / "routing.json"
