@@ -1,7 +1,8 @@
 """The nouns of lineage: what a dataset became, and what that became, each naming its predecessor.
 
-dataset -> run -> checkpoint -> evaluation -> decision -> deployment. All are written through the
-inbox like any record; ids are content hashes except a decision's, which is a ULID (it is an event).
+dataset -> run -> checkpoint -> evaluation -> decision -> deployment. Beside it a calibration says
+how far a judge agrees with people. All are written through the inbox like any record; ids are
+content hashes except a decision's, which is a ULID (it is an event).
 """
 
 from typing import Any, Literal
@@ -90,6 +91,42 @@ class Evaluation(Record, frozen=True, kw_only=True):
     """Answers that could not be graded, on either side; they enter no mean."""
     environment: str = ""
     """The grader's digest."""
+
+
+class Calibration(Record, frozen=True, kw_only=True):
+    """How far a judge agrees with people about the same answers."""
+
+    id: str
+    """Content hash of project, judge, reward and data."""
+    project: str
+    judge: str
+    """Digest of model, settings and rubric: `Judged.digest`."""
+    reward: str
+    """The environment's method that asked the judge."""
+    model: str
+    data: str
+    """Digest of what was judged, and of people's verdicts on it."""
+    kind: Literal["reviews", "pairs"] = "reviews"
+    labels: tuple[str, ...] = ("rejected", "accepted")
+    """From worst to best."""
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """One row a label of people's, one column a label of the judge's."""
+    n: int = 0
+    """Sum of `confusion`."""
+    kappa: float | None = None
+    """Cohen's; of three labels or more weighted by their distance. None = `reason` says why."""
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+    missing: int = 0
+    """Reviewed answers that the judge gave no verdict on; they are not in `confusion`."""
+    disputed: int = 0
+    """Left out since as many people said one thing as the other."""
+    cost_usd: float | None = None
+    """None = its price is not known."""
+    reason: str | None = None
+    at: int = 0
+    """Of two with the same judge the later one stands."""
 
 
 Outcome = Literal[

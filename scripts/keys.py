@@ -23,6 +23,7 @@ def page() -> str:
     }
     parts = [HEAD, "## At the top\n", table(classes["Project"], skip=set(classes))]
     for name, kind, _, _ in fields(classes["Project"]):
+        kind = kind.removesuffix(" | None")
         if kind in classes:
             about = ast.get_docstring(classes[kind])
             parts += [f"## [{name}]\n"] + ([f"{about}\n"] if about else [])
@@ -33,7 +34,7 @@ def page() -> str:
 def table(node: ast.ClassDef, skip: set[str]) -> str:
     rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for name, kind, default, meaning in fields(node):
-        if kind not in skip and name != "folder":
+        if kind.removesuffix(" | None") not in skip and name != "folder":
             rows.append(f"| `{name}` | {cell(kind)} | {cell(default)} | {meaning} |")
     return "\n".join(rows) + "\n"
 

@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 
 from flywheel.ids import canonical, digest
-from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Evaluation, Run
+from flywheel.lineage import (
+    Calibration,
+    Checkpoint,
+    Dataset,
+    Decision,
+    Deployment,
+    Evaluation,
+    Run,
+)
 from flywheel.records import Feedback, Grade, Problem
 from storage.envelope import KINDS, identity
 
@@ -92,6 +100,13 @@ def _deployment(one: Deployment) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _calibration(one: Calibration) -> dict[str, Any]:
+    return {
+        "project": one.project, "judge": one.judge, "reward": one.reward, "kappa": one.kappa,
+        "given": one.at,
+    }  # fmt: skip
+
+
 TABLES: dict[str, Table] = {
     "grade": Table("grades", {
         "trace_id": _T, "span_id": _T, "reward": _T, "value": _F, "weight": _F, "reason": _T,
@@ -124,6 +139,9 @@ TABLES: dict[str, Table] = {
     "deployment": Table("deployments", {
         "project": _T, "version": _I, "checkpoint_id": _T, "run_id": _T, "body": _T,
     }, _deployment),
+    "calibration": Table("calibrations", {
+        "project": _T, "judge": _T, "reward": _T, "kappa": _F, "given": _I, "body": _T,
+    }, _calibration),
 }  # fmt: skip
 
 

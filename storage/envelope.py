@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 import msgspec
 
 from flywheel.errors import BadRecord
-from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Evaluation, Run
+from flywheel.lineage import (
+    Calibration,
+    Checkpoint,
+    Dataset,
+    Decision,
+    Deployment,
+    Evaluation,
+    Run,
+)
 from flywheel.records import Feedback, Grade, Problem, Trace
 
 AnyRecord: TypeAlias = (
@@ -25,6 +33,7 @@ AnyRecord: TypeAlias = (
     | Evaluation
     | Decision
     | Deployment
+    | Calibration
 )
 
 KINDS: dict[str, type[AnyRecord]] = {
@@ -38,6 +47,7 @@ KINDS: dict[str, type[AnyRecord]] = {
     "evaluation": Evaluation,
     "decision": Decision,
     "deployment": Deployment,
+    "calibration": Calibration,
 }
 
 _NAMES = {record: kind for kind, record in KINDS.items()}

@@ -202,7 +202,7 @@ def problems(
 
 def records(home: Home, kind: str, *, project: str | None = None) -> list[Any]:
     """All records of a kind in the order they came: dataset, run, checkpoint, evaluation, decision,
-    deployment (or problem, grade, feedback)."""
+    deployment, calibration (or problem, grade, feedback)."""
     owner = (
         "run_id IN (SELECT id FROM runs WHERE project = $project)"
         if kind == "checkpoint"

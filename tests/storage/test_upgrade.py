@@ -15,7 +15,7 @@ def test_a_commit_of_nothing_brings_an_old_store_up(home: Home) -> None:
     Inbox(home).append([spoken("e1")])
     commit(home)
     with writing(home, wait_s=10) as database:  # as the code before the cards left it
-        database.execute("DROP TABLE cards")
+        database.execute("DROP TABLE cards; DROP TABLE calibrations")
         database.execute("ALTER TABLE messages DROP COLUMN key")
         database.execute("DELETE FROM migrations WHERE number > 1")
     assert outdated(home, wait_s=1)
