@@ -1,30 +1,18 @@
-"""One chat completion as a part of a trace: both streams, the words and the token ids.
+"""One chat completion as a span: both streams, the words and the token ids.
 
 Enters: a checked request, the deployment that answers, and what the engine said, whole or cut.
-Leaves: one `Trace` with one model span. Calls of one conversation have one trace id; the committer
-joins their spans. What was cut never looks complete: no finish reason, and `error` says why.
+Leaves: one model span. What was cut never looks complete: no finish reason, and `error` says why.
 """
 
 import time
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from flywheel.lineage import Deployment
-from flywheel.records import (
-    Choice,
-    Message,
-    ModelCall,
-    Span,
-    Tokens,
-    Trace,
-    trace_id,
-)
+from flywheel.records import Choice, Message, ModelCall, Span, Tokens
 from serving.answer import Answer, AnswerChoice, usage_of
 from serving.chat import Chat
 from serving.conversation import Offload, message_of
-
-SOURCE = "gateway"
 
 
 class Asked(Struct, kw_only=True):
@@ -32,51 +20,39 @@ class Asked(Struct, kw_only=True):
 
     chat: Chat
     messages: tuple[Message, ...]
-    deployment: Deployment
+    answers: str
+    """Name of the deployment that answers."""
     response_id: str
+    """The answer's id, as its client sees it."""
     request_id: str
-    conversation: str | None
-    """The caller's id. None = this call is a conversation of its own."""
-    user: str | None
     start: int
     template_digest: str | None = None
     """Of the engine's chat template; None = it did not say."""
     tokenizer_digest: str | None = None
     first_byte: int | None = None
     """When the first bytes of the answer came."""
-    probability: float = 1.0
+    probability: float | None = 1.0
     """That such a request goes to this deployment."""
-    instead: Deployment | None = None
-    """Of a challenger: the champion, who answers where the engine has not loaded it."""
-    absent: str | None = None
-    """The challenger that was chosen and could not answer."""
-
-    def fall_back(self, champion: Deployment) -> None:
-        """While the challenger is away, all requests go to the champion."""
-        self.absent, self.deployment = self.deployment.name, champion
-        self.probability, self.instead = 1.0, None
+    parents: tuple[str, ...] = ()
+    """Spans of the same trace that it goes on from."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What else the record should say."""
 
     @property
-    def external_id(self) -> str:
-        return self.conversation or self.response_id
-
-    @property
-    def trace_id(self) -> str:
-        return trace_id(self.deployment.project, SOURCE, self.external_id)
+    def span_id(self) -> str:
+        return self.response_id
 
 
-def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Offload) -> Trace:
+def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Offload) -> Span:
     """`error` None = the answer is whole."""
-    chat, deployment = asked.chat, asked.deployment
-    notes: dict[str, Any] = {"request_id": asked.request_id}
+    chat = asked.chat
+    notes: dict[str, Any] = {"request_id": asked.request_id, **asked.notes}
     if chat.streamed:
         notes["stream"] = True
     if asked.first_byte is not None:
         notes["first_byte_ns"] = asked.first_byte - asked.start
     if answer is not None and answer.id:
         notes["engine_response_id"] = answer.id
-    if asked.absent is not None:
-        notes["challenger_absent"] = asked.absent
     if chat.request.metadata:
         notes["metadata"] = chat.request.metadata
     call = ModelCall(
@@ -84,31 +60,22 @@ def trace_of(asked: Asked, answer: Answer | None, error: str | None, offload: Of
         choices=_choices(asked, answer, error, offload, notes),
         tools=tuple(chat.request.tools or ()),
         model=chat.request.model,
-        response_model=deployment.name if answer is not None else None,
-        deployment=deployment.name,
+        response_model=asked.answers if answer is not None else None,
+        deployment=asked.answers,
         routing_probability=asked.probability,
         sampling=chat.sampling,
         usage=usage_of(answer.usage if answer else None, bool(answer and answer.choices)),
     )
-    span = Span(
-        id=asked.response_id,
+    return Span(
+        id=asked.span_id,
         kind="model",
         name="chat.completions",
+        parents=asked.parents,
         start=asked.start,
         end=time.time_ns(),
         error=error,
         call=call,
         attributes=notes,
-    )
-    return Trace(
-        id=asked.trace_id,
-        project=deployment.project,
-        source=SOURCE,
-        external_id=asked.external_id,
-        origin="production",
-        spans=(span,),
-        conversation=asked.external_id,
-        user=asked.user,
     )
 
 
@@ -158,7 +125,7 @@ def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens 
         prompt_ids=answer.prompt_token_ids,
         completion_ids=choice.token_ids,
         logprobs=logprobs,
-        policy_versions=(asked.deployment.name,),
+        policy_versions=(asked.answers,),
         template_digest=asked.template_digest,
         tokenizer_digest=asked.tokenizer_digest,
     )

@@ -1,0 +1,190 @@
+"""One answer's way from the engine to its client and into the record, whole or streamed.
+
+Enters: a request that was let in. Leave: the client's bytes and the record. The gateway and the
+interception say where it is asked and where its record goes; all else is the same for both.
+Invariant: what a client saw the end of is recorded. The record is written after the engine's last
+byte and before the client's; what broke off is recorded too, as broken off.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+from starlette.types import Receive, Send
+
+from flywheel.errors import BadRecord, EngineError
+from flywheel.failpoints import failpoint
+from flywheel.records import Message, Span
+from serving import wire
+from serving.answer import Answer, Rewrite, understand
+from serving.capture import Asked, span_of
+from serving.chat import Chat
+from serving.conversation import Offload, messages_of
+from serving.refusal import ApiError, Headers, invalid
+from serving.stream import DONE, StreamedAnswer
+from serving.upstream import Reply
+
+T = TypeVar("T")
+A = TypeVar("A", bound=Asked)
+
+_LARGE = 2**18
+"""Bytes from which a body is read in a thread, so that others do not wait for it."""
+_JSON = (b"content-type", b"application/json")
+_EVENTS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Passing(ABC, Generic[A]):
+    """What passes an answer on. `pass_on` is its one entrance."""
+
+    counts: Counter[str]
+
+    @abstractmethod
+    def ask(self, asked: A) -> AbstractAsyncContextManager[Reply]:
+        """The engine's reply, in the form of the chat route."""
+
+    @abstractmethod
+    def record(self, asked: A, answer: Answer | None, failure: BaseException | None) -> None:
+        """`failure` None = the answer is whole.
+
+        Raises:
+            ApiError: it could not be recorded, so its client must not get it.
+        """
+
+    @abstractmethod
+    def names(self, asked: A) -> Headers:
+        """What the answer's headers say of its record."""
+
+    async def pass_on(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
+        await (self._stream if asked.chat.streamed else self._whole)(asked, receive, send, named)
+
+    async def _whole(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
+        try:
+            async with wire.Attended(receive), self.ask(asked) as reply:
+                data = await reply.read()
+            answer, data = understand(data)
+        except EngineError as error:
+            self.record(asked, None, error)
+            raise ApiError(502, str(error), code="engine_error") from error
+        except (ApiError, wire.HungUp, asyncio.CancelledError) as error:
+            self.record(asked, None, error)
+            raise
+        asked.first_byte = time.time_ns()
+        body = _rewrite(asked)(data)
+        self.record(asked, answer, None)
+        failpoint("gateway.recorded")
+        self.counts["answered"] += 1
+        await wire.answer(send, 200, body, [_JSON, *named, *self.names(asked)])
+
+    async def _stream(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
+        client = _Client(send, lambda: [*named, *self.names(asked)])
+        streamed = StreamedAnswer(_rewrite(asked), asked.chat.choices)
+        failure: ApiError | None = None
+        try:
+            async with wire.Attended(receive):
+                await self._events(asked, streamed, client)
+        except (EngineError, ApiError) as error:
+            failure = _as_api(error)
+        except (wire.HungUp, asyncio.CancelledError) as error:
+            self.record(asked, streamed.answer(), error)
+            raise
+        if failure is None and not streamed.finished:
+            reason = streamed.error or "the engine cut the stream"
+            failure = ApiError(502, reason, code="engine_cut")
+        try:
+            self.record(asked, streamed.answer(), failure)
+            failpoint("gateway.recorded")
+        except ApiError as error:
+            failure = error
+        await client.finish(streamed, failure)
+        self.counts["cut" if failure else "answered"] += 1
+
+    async def _events(self, asked: A, streamed: StreamedAnswer, client: "_Client") -> None:
+        async with self.ask(asked) as reply:
+            # Who answers is known only now.
+            streamed.rewrite = _rewrite(asked)
+            if not reply.is_stream:
+                raise EngineError("the engine answered a request for a stream with no stream")
+            while piece := await reply.piece():
+                now = streamed.feed(piece)
+                asked.first_byte = asked.first_byte or time.time_ns()
+                if now:
+                    await client.send(now)
+                if streamed.done or streamed.error:
+                    await reply.finish()
+                    return
+
+
+class _Client:
+    """The receiving end of one stream."""
+
+    def __init__(self, send: Send, named: Callable[[], Headers]) -> None:
+        self._send, self._named, self._started = send, named, False
+
+    async def send(self, data: bytes, *, last: bool = False) -> None:
+        if not self._started:
+            self._started = True
+            await wire.start(self._send, 200, [*_EVENTS, *self._named()])
+        await wire.more(self._send, data, last=last)
+
+    async def finish(self, streamed: StreamedAnswer, failure: ApiError | None) -> None:
+        if failure is None:
+            await self.send(b"".join(streamed.held) + DONE, last=True)
+        elif self._started:
+            await self.send(b"data: " + failure.body() + b"\n\n", last=True)
+        else:
+            raise failure
+
+
+async def apart(body: bytes, work: Callable[[], T]) -> T:
+    """`work` on a body, in a thread where it is long."""
+    return work() if len(body) < _LARGE else await asyncio.to_thread(work)
+
+
+def messages_asked(chat: Chat, offload: Offload) -> tuple[Message, ...]:
+    """
+    Raises:
+        ApiError: 400: one of them is no message.
+    """
+    try:
+        return messages_of(chat.request.messages, offload)
+    except BadRecord as error:
+        raise invalid(f"{error.field}: {error.reason}", error.field) from error
+
+
+def recorded(asked: Asked, answer: Answer | None, why: str | None, offload: Offload) -> Span:
+    """The span, also where the engine's message is none."""
+    try:
+        return span_of(asked, answer, why, offload)
+    except BadRecord as bad:
+        return span_of(asked, None, f"the engine's message is none: {bad}", offload)
+
+
+def why_of(failure: BaseException) -> str:
+    if isinstance(failure, wire.HungUp):
+        return "the client hung up"
+    if isinstance(failure, asyncio.CancelledError):
+        return "the gateway was stopped"
+    return str(failure)
+
+
+def _rewrite(asked: Asked) -> Rewrite:
+    chat = asked.chat
+    return Rewrite(
+        asked.response_id,
+        asked.answers,
+        logprobs=chat.wants_logprobs,
+        ids=chat.wants_ids,
+        usage=chat.wants_usage or not chat.streamed,
+    )
+
+
+def _as_api(error: EngineError | ApiError) -> ApiError:
+    return error if isinstance(error, ApiError) else ApiError(502, str(error), code="engine_error")
