@@ -1,42 +1,102 @@
-"""Loads an environment by path: `environment.py:Support`, relative to the project's folder.
+"""Finds an environment: by file, by package, or by the name that a package gave it.
 
-Enter: that path and the configuration. Leaves: the environment. Invariant: neither sys.path nor
-sys.modules is changed afterwards, so two projects may each have an `environment.py`.
+Enter: `environment.py:Support` (relative to the project's folder), `package.module:Class`, or a
+name of the entry-point group `flywheel.environments` (`math`); and the configuration. Leaves: the
+environment, its methods checked. Invariant: a file leaves neither sys.path nor sys.modules changed,
+so two projects may each have an `environment.py`.
 """
 
 import difflib
+import importlib
 import sys
 import traceback
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from environments.define import Environment
+from environments.wrong_keys import nearest
 from flywheel.errors import ProjectError
 from flywheel.ids import digest
 
+GROUP = "flywheel.environments"
+
 
 def load_environment(path: str, base: Path, config: Mapping[str, Any] | None = None) -> Environment:
-    """The environment of class `path` ("file.py:Class") in the folder `base`.
+    """The environment that `path` names; files are looked for in the folder `base`.
 
     Raises:
-        ProjectError: no such file or class, a file that does not run, a config that does not fit.
+        ProjectError: no such file, package, name or class, code that does not run, a config that
+            does not fit.
     """
-    name, colon, wanted = path.partition(":")
-    if not (colon and name and wanted):
-        raise ProjectError(f"environment path {path!r} should read `file.py:Class`")
-    file = base / name
+    where, colon, wanted = path.partition(":")
+    if not colon and not where.endswith(".py"):
+        return _named(where, config)
+    if not (where and wanted):
+        raise ProjectError(
+            f"environment path {path!r} should read `file.py:Class`, `package.module:Class`, or a "
+            f"name that is installed ({', '.join(installed()) or 'none is'})"
+        )
+    if where.endswith(".py"):
+        return _from_file(base / where, wanted, config)
+    return _from_package(where, wanted, config)
+
+
+def installed() -> dict[str, str]:
+    """The names that installed packages gave environments, each with its `package.module:Class`."""
+    return {one.name: one.value for one in sorted(entry_points(group=GROUP))}
+
+
+def _named(name: str, config: Mapping[str, Any] | None) -> Environment:
+    known = installed()
+    if name not in known:
+        raise ProjectError(
+            f"no environment named {name!r} is installed; {nearest(name, list(known))} "
+            "(a file is named `file.py:Class`)"
+        )
+    module, _, wanted = known[name].partition(":")
+    return _from_package(module, wanted, config)
+
+
+def _from_file(file: Path, wanted: str, config: Mapping[str, Any] | None) -> Environment:
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProjectError(f"no environment can be read at {file}: {error}") from error
-    module = _execute(file, source)
+    return _made(_execute(file, source), str(file), wanted, config, source, file.parent)
+
+
+def _from_package(name: str, wanted: str, config: Mapping[str, Any] | None) -> Environment:
+    try:
+        module = importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise ProjectError(_does_not_run(name, error)) from error
+    file = Path(module.__file__ or name)
+    return _made(module, name, wanted, config, _sources(module, file), file.parent)
+
+
+def _sources(module: ModuleType, file: Path) -> str:
+    """The text of the module, with that of its siblings where it lies in a package: they grade
+    too, and a changed one makes another grader."""
+    files = sorted(file.parent.glob("*.py")) if module.__package__ else [file]
+    return "\n".join(f"# {one.name}\n{one.read_text(encoding='utf-8')}" for one in files)
+
+
+def _made(
+    module: ModuleType,
+    where: str,
+    wanted: str,
+    config: Mapping[str, Any] | None,
+    source: str,
+    folder: Path,
+) -> Environment:
     found = getattr(module, wanted, None)
     if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise ProjectError(_no_class(file, wanted, module))
+        raise ProjectError(_no_class(where, wanted, module))
     environment = found(config)
-    environment.source, environment.folder = source, base
+    environment.source, environment.folder = source, folder
     _ = environment.methods
     return environment
 
@@ -50,16 +110,20 @@ def _execute(file: Path, source: str) -> ModuleType:
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{last.filename}:{last.lineno}"
-        message = f"environment {file} does not run: {type(error).__name__}: {error} ({where})"
-        raise ProjectError(message) from error
+        raise ProjectError(_does_not_run(str(file), error)) from error
     finally:
         sys.modules.pop(module.__name__, None)
     return module
 
 
-def _no_class(file: Path, wanted: str, module: ModuleType) -> str:
+def _does_not_run(name: str, error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((one for one in reversed(frames) if "importlib" not in one.filename), frames[-1])
+    where = f"{last.filename}:{last.lineno}"
+    return f"environment {name} does not run: {type(error).__name__}: {error} ({where})"
+
+
+def _no_class(where: str, wanted: str, module: ModuleType) -> str:
     known = [
         name
         for name, value in vars(module).items()
@@ -67,4 +131,4 @@ def _no_class(file: Path, wanted: str, module: ModuleType) -> str:
     ]
     near = difflib.get_close_matches(wanted, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"environments in it: {known or 'none'}"
-    return f"{file} has no Environment class {wanted!r}; {hint}"
+    return f"{where} has no Environment class {wanted!r}; {hint}"
