@@ -8,16 +8,15 @@ the rule is left out.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from environments.near import NearIndex
+from environments.tasksets.contract import Side, TaskSet
 from flywheel.ids import digest
 from flywheel.project import ProblemsSection
 from flywheel.records import Problem
-
-Side = Literal["train", "heldout"]
 
 
 class Split(NamedTuple):
@@ -52,7 +51,7 @@ def split(problems: Iterable[Problem], section: ProblemsSection, near_duplicate:
     return Split(kept, left_out)
 
 
-def side_of(problem: Problem, section: ProblemsSection) -> Side:
+def side_of(problem: Problem, section: ProblemsSection | TaskSet) -> Side:
     """The side that the hash of its user gives; where that is not known of its conversation, then
     of the problem itself. A held-out slice is held out whoever asks."""
     if problem.slice in section.heldout_slices:
