@@ -1,32 +1,40 @@
 """Samples a model's answers to problems over HTTP, as any client would.
 
-Enter: one chunk of problems and a sampler. Leave: traces, one an answer, in the order of problems
+Enter: one chunk of problems and a sampler. Leave: traces, one an attempt, in the order of problems
 and attempts. Invariants: ids and seeds derive from (run, problem, k) and from no clock; a call that
 failed is a trace with its error, and an engine that is gone is an EngineError, so that the whole
 chunk is tried again.
+
+One answer without a runtime goes straight to the engine, the whole chunk as one gang; every other
+harness plays its episodes at a recorder's addresses (`environments/episodes.py`).
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
-from environments.chat import Answer, Policy, answer_of, to_chat
+from environments.answers import Answer, Policy, answer_of, completion_of
+from environments.attempt import Finished
+from environments.chat import body_of, to_chat
 from environments.define import Environment
-from flywheel.errors import BadRecord, EngineError
+from environments.endpoint import CallFailed, base_of, complete, connect, is_local
+from environments.episodes import Run, episodes
+from environments.harnesses.contract import Recorder, Single
+from flywheel.errors import BadRecord, EngineError, UsageError
 from flywheel.ids import new_ulid, seed_of
 from flywheel.records import ModelCall, Origin, Problem, Sampling, Span, Trace, trace_id
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from aiohttp import ClientSession
+
+    from environments.runtimes.pool import Pool
 
 AT_ONCE = 64
 """Calls under way together where they are no gang; a gang is under way whole."""
-_OF_THE_CALL = {400, 413, 422, 500}
-"""HTTP statuses that speak of one call; any other says that the engine cannot be used."""
 
 
 class Sampler(NamedTuple):
@@ -46,22 +54,25 @@ class Sampler(NamedTuple):
     """False = a server that gives neither token ids nor log-probabilities."""
 
 
-class Plan(NamedTuple):
-    """What one chunk is sampled with."""
+class Opened(NamedTuple):
+    """What episodes of several calls are played with; open for one chunk."""
 
-    project: str
-    run_id: str
-    side: str
-    origin: Origin
-    temperature: float
-    max_tokens: int
+    recorder: Recorder
+    pool: "Pool | None" = None
+
+
+Opens = Callable[[], AbstractAsyncContextManager[Opened]]
+
+
+class Asks(NamedTuple):
+    """One chunk of single answers: who asks, whom, and as which gang."""
+
+    run: Run
+    sampler: Sampler
     gang: dict[str, Any] | None
 
-    def source(self) -> str:
-        return ":".join(part for part in (self.origin, self.run_id, self.side) if part)
-
     def seed(self, problem: Problem, k: int) -> int:
-        return seed_of(self.run_id, problem.id, k)
+        return seed_of(self.run.run_id, problem.id, k)
 
 
 def sample(
@@ -78,42 +89,76 @@ def sample(
     side: str = "",
     chunk_id: str | None = None,
     gang: bool = True,
-) -> list[Trace]:
-    """`samples` answers to each of `problems`, sent as one gang: one batch of the engine's.
+    opens: Opens | None = None,
+) -> list[Finished]:
+    """`samples` attempts at each of `problems`; single answers as one gang, one batch of the
+    engine's.
 
-    `side` tells apart two models that answer the same problems in one run (champion, candidate);
-    their seeds are the same.
+    Args:
+        side: tells apart two models that answer the same problems in one run (champion,
+            candidate); their seeds are the same.
+        opens: gives what an environment of several calls needs.
 
     Raises:
         EngineError: the engine is gone, does not know the model, or failed on every call.
     """
-    size = len(problems) * samples
-    if not size:
+    attempts = [(problem, k) for problem in problems for k in range(samples)]
+    if not attempts:
         return []
+    run = Run(project, run_id, origin, side, samples, temperature, max_tokens)
+    if not is_one_call(environment):
+        if opens is None:
+            raise UsageError(f"environment {environment.name} needs a recorder for its episodes")
+        return asyncio.run(_played(environment, attempts, run, opens))
     # A new name at each try: one that died half-way may have left the old name waiting for more.
     name = f"{chunk_id or run_id}/{side}/{new_ulid()}"
-    together = {"id": name, "size": size} if gang else None
-    plan = Plan(project, run_id, side, origin, temperature, max_tokens, together)
-    attempts = [(problem, k) for problem in problems for k in range(samples)]
-    traces = asyncio.run(_sample_all(environment, attempts, sampler, plan))
+    together = {"id": name, "size": len(attempts)} if gang else None
+    traces = asyncio.run(_answered(environment, attempts, Asks(run, sampler, together)))
     errors = [trace.spans[0].error for trace in traces]
     if all(errors) and not all(error and error.startswith("HTTP 4") for error in errors):
-        raise EngineError(f"the engine at {sampler.url} failed on all {size} calls: {errors[0]}")
-    return traces
+        raise EngineError(
+            f"the engine at {sampler.url} failed on all {len(attempts)} calls: {errors[0]}"
+        )
+    return [Finished(trace, []) for trace in traces]
 
 
-async def _sample_all(
-    environment: Environment,
-    attempts: Sequence[tuple[Problem, int]],
-    sampler: Sampler,
-    plan: Plan,
+def is_one_call(environment: Environment) -> bool:
+    """Whether an attempt is one call with nothing around it."""
+    around = any(method.mark.kind in ("setup", "stop", "cleanup") for method in environment.methods)
+    own = type(environment).act is not Environment.act
+    plain = isinstance(environment.harness, Single) and environment.runtime is None
+    return plain and not around and not own
+
+
+# --- episodes -----------------------------------------------------------------------------------
+
+
+async def _played(
+    environment: Environment, attempts: Sequence[tuple[Problem, int]], run: Run, opens: Opens
+) -> list[Finished]:
+    """All episodes of the chunk, in the order of `attempts`."""
+    found: dict[tuple[str | None, int | None], Finished] = {}
+    async with AsyncExitStack() as stack:
+        recorder, pool = await stack.enter_async_context(opens())
+        playing = episodes(environment, attempts, recorder, run, pool=pool)
+        async for finished in await stack.enter_async_context(aclosing(playing)):
+            found[finished.trace.problem_id, finished.trace.attempt] = finished
+    return [found[problem.id, k] for problem, k in attempts]
+
+
+# --- single answers -----------------------------------------------------------------------------
+
+
+async def _answered(
+    environment: Environment, attempts: Sequence[tuple[Problem, int]], asks: Asks
 ) -> list[Trace]:
-    turn = asyncio.Semaphore(len(attempts) if plan.gang else AT_ONCE)
-    async with _client(sampler) as client:
+    turn = asyncio.Semaphore(len(attempts) if asks.gang else AT_ONCE)
+    sampler = asks.sampler
+    async with connect(sampler.timeout_s, proxies=not is_local(sampler.url)) as session:
         try:
             async with asyncio.TaskGroup() as together:
                 running = [
-                    together.create_task(_one(environment, client, turn, problem, k, sampler, plan))
+                    together.create_task(_one(environment, session, turn, problem, k, asks))
                     for problem, k in attempts
                 ]
         except BaseExceptionGroup as group:
@@ -123,21 +168,21 @@ async def _sample_all(
 
 async def _one(
     environment: Environment,
-    client: "AsyncOpenAI",
+    session: "ClientSession",
     turn: asyncio.Semaphore,
     problem: Problem,
     k: int,
-    sampler: Sampler,
-    plan: Plan,
+    asks: Asks,
 ) -> Trace:
     """One answer, or what kept it from coming."""
     answer: Answer | None = None
     error: str | None = None
+    sampler, run = asks.sampler, asks.run
     async with turn:
         start = time.time_ns()
         try:
-            answer = await _ask(client, problem, plan.seed(problem, k), sampler, plan)
-        except BadRecord as bad:
+            answer = await _ask(session, problem, asks.seed(problem, k), asks)
+        except (BadRecord, CallFailed) as bad:
             error = str(bad)
         end = time.time_ns()
     if answer is not None and not answer.choices:
@@ -150,10 +195,10 @@ async def _one(
         response_model=answer.model if answer else None,
         deployment=sampler.deployment or sampler.model,
         sampling=Sampling(
-            temperature=plan.temperature,
+            temperature=run.temperature,
             top_p=1.0,
-            max_tokens=plan.max_tokens,
-            seed=plan.seed(problem, k),
+            max_tokens=run.max_tokens,
+            seed=asks.seed(problem, k),
         ),
     )
     if answer:
@@ -161,78 +206,52 @@ async def _one(
     notes = answer.notes if answer and sampler.tokens else {}
     span = Span(id="answer", kind="model", start=start, end=end, error=error, call=call,
                 attributes=notes)  # fmt: skip
-    return _trace(environment, problem, k, plan, span)
+    return _trace(environment, problem, k, run, span)
 
 
-def _trace(environment: Environment, problem: Problem, k: int, plan: Plan, span: Span) -> Trace:
-    external = f"{problem.id}/{k}"
+def _trace(environment: Environment, problem: Problem, k: int, run: Run, span: Span) -> Trace:
+    ticket = run.ticket(environment, problem, k)
     return Trace(
-        id=trace_id(plan.project, plan.source(), external),
-        project=plan.project,
-        source=plan.source(),
-        external_id=external,
-        origin=plan.origin,
+        id=trace_id(ticket.project, ticket.source, ticket.external_id),
+        project=ticket.project,
+        source=ticket.source,
+        external_id=ticket.external_id,
+        origin=ticket.origin,
         spans=(span,),
         problem_id=problem.id,
-        run_id=plan.run_id,
+        run_id=ticket.run_id,
         attempt=k,
-        attributes={"environment": environment.name, **({"side": plan.side} if plan.side else {})},
+        attributes=ticket.attributes,
     )
 
 
-async def _ask(
-    client: "AsyncOpenAI", problem: Problem, seed: int, sampler: Sampler, plan: Plan
-) -> Answer:
+async def _ask(session: "ClientSession", problem: Problem, seed: int, asks: Asks) -> Answer:
     """
     Raises:
-        BadRecord: this one call failed.
+        BadRecord, CallFailed: this one call failed.
         EngineError: the engine cannot be used.
     """
-    from openai import APIConnectionError, APIError, APIStatusError
-
-    extra: dict[str, Any] = {"return_token_ids": True} if sampler.tokens else {}
-    if plan.gang:
-        extra["flywheel_gang"] = plan.gang
-    asked: dict[str, Any] = {"tools": list(problem.tools)} if problem.tools else {}
+    sampler, run = asks.sampler, asks.run
+    asked: dict[str, Any] = {
+        "model": sampler.model,
+        "messages": to_chat(problem.messages),
+        "temperature": run.temperature,
+        "top_p": 1.0,
+        "max_tokens": run.max_tokens,
+        "seed": seed,
+    }
+    if problem.tools:
+        asked["tools"] = list(problem.tools)
     if sampler.tokens:
-        asked["logprobs"] = True
+        asked |= {"logprobs": True, "return_token_ids": True}
+    if asks.gang:
+        asked["flywheel_gang"] = asks.gang
+    headers = {"authorization": f"Bearer {sampler.key or 'none'}"}
     try:
-        completion = await client.chat.completions.create(
-            model=sampler.model,
-            messages=to_chat(problem.messages),  # type: ignore[arg-type]
-            temperature=plan.temperature,
-            top_p=1.0,
-            max_tokens=plan.max_tokens,
-            seed=seed,
-            extra_body=extra,
-            **asked,
-        )
-        by = Policy(
-            sampler.deployment or sampler.model, sampler.template_digest, sampler.tokenizer_digest
-        )
-        return answer_of(completion, by)
-    except APIConnectionError as error:
-        reason = str(error.__cause__ or error) or type(error.__cause__ or error).__name__
-        raise EngineError(f"no answer from the engine at {sampler.url}: {reason}") from error
-    except APIStatusError as error:
-        message = f"HTTP {error.status_code} from {sampler.url}: {error.message[:500]}"
-        if error.status_code in _OF_THE_CALL:
-            raise BadRecord(message) from error
-        raise EngineError(f"{message} (model {sampler.model!r})") from error
-    except (APIError, AttributeError, TypeError, ValueError) as error:
-        raise BadRecord(f"the engine's answer is no chat completion: {error}") from error
-
-
-def _client(sampler: Sampler) -> "AsyncOpenAI":
-    """A client that never tries again by itself: a gang would wait for a member in vain."""
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
-    base = sampler.url.rstrip("/")
-    local = urlsplit(base).hostname in ("127.0.0.1", "localhost", "::1")
-    return AsyncOpenAI(
-        base_url=base if base.endswith("/v1") else base + "/v1",
-        api_key=sampler.key or "none",
-        max_retries=0,
-        timeout=sampler.timeout_s,
-        http_client=DefaultAsyncHttpxClient(trust_env=not local, timeout=sampler.timeout_s),
+        reply = await complete(session, base_of(sampler.url), body_of(asked), headers)
+    except EngineError as error:
+        raise EngineError(f"{error} (model {sampler.model!r})") from error
+    by = Policy(
+        sampler.deployment or sampler.model, sampler.template_digest, sampler.tokenizer_digest
     )
+    return answer_of(completion_of(reply.data), by)

@@ -5,6 +5,7 @@ and what the harness did beside it (tools, sub-agents) by `Episode.spans`. Invar
 never sees a token and forces no sampling: both are the run's.
 """
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,10 +171,22 @@ class Episode:
     calls: list[Span] = field(default_factory=list)
     """The model calls so far as the harness met them, without tokens: what stops are asked about.
     The trace in the end has the recorder's."""
+    turns: int = 0
+    """Model calls begun."""
     ended: str | None = None
     """Why it ended: "answered", "stopped: NAME", "budget: turns" …"""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What the trace's attributes say of it beside; JSON."""
+    ticket: Ticket | None = None
     session: Any = None
     """The run's HTTP connections (`environments.harnesses.asking`)."""
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a plain function (not async) of this episode while it runs in its thread: those of
+    one episode run one after the other, so that they may share `state`."""
+
+    @property
+    def budget(self) -> Budget:
+        return self.environment.harness.budget
 
 
 class Harness(Protocol):

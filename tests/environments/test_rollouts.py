@@ -33,7 +33,8 @@ def run(url: str, **over: Any) -> list[Trace]:
     }  # fmt: skip
     problems = over.pop("problems", PROBLEMS)
     sampler = Sampler(url, over.pop("model", "base"), "secret", deployment="p-v0")
-    return sample(Environment(), problems, sampler, **{**fields, **over})
+    done = sample(Environment(), problems, sampler, **{**fields, **over})
+    return [one.trace for one in done]
 
 
 def test_each_attempt_is_a_trace_whose_id_and_seed_come_from_run_problem_and_k(engine: Any) -> None:
