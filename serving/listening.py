@@ -1,10 +1,21 @@
-"""The gateway's socket, taken before anything is started, so that a taken port is said at once."""
+"""Sockets taken before anything is started, so that a taken port is said at once, and the server
+behind them."""
 
 import contextlib
 import socket
 from collections.abc import Iterator
 
+import uvicorn
+
 from flywheel.errors import Busy
+
+
+class Web(uvicorn.Server):
+    """Leaves signals to the process that it runs in: uvicorn would kill it at the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class Listening(socket.socket):

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from starlette.types import Receive, Send
 
@@ -26,7 +26,6 @@ from serving.chat import Chat
 from serving.conversation import Offload, messages_of
 from serving.refusal import ApiError, Headers, invalid
 from serving.stream import DONE, StreamedAnswer
-from serving.upstream import Reply
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Asked)
@@ -41,14 +40,30 @@ _EVENTS: Headers = [
 ]
 
 
+class Replying(Protocol):
+    """An answer while it arrives, in the form of the chat route."""
+
+    is_stream: bool
+
+    async def read(self) -> bytes: ...
+
+    async def piece(self) -> bytes:
+        """What came since the last one; empty at the end."""
+        ...
+
+    async def finish(self) -> None:
+        """Reads what ends the message, so that the connection may serve again."""
+        ...
+
+
 class Passing(ABC, Generic[A]):
     """What passes an answer on. `pass_on` is its one entrance."""
 
     counts: Counter[str]
 
     @abstractmethod
-    def ask(self, asked: A) -> AbstractAsyncContextManager[Reply]:
-        """The engine's reply, in the form of the chat route."""
+    def ask(self, asked: A) -> AbstractAsyncContextManager[Replying]:
+        """The engine's reply."""
 
     @abstractmethod
     def record(self, asked: A, answer: Answer | None, failure: BaseException | None) -> None:

@@ -32,7 +32,7 @@ from serving.gateway import Gateway
 from serving.keeper import EngineChild, Keeper, adapters_of
 from serving.keys import Keys, check_host, keys_of
 from serving.limits import limits_of
-from serving.listening import Listening, listen
+from serving.listening import Listening, Web, listen
 from serving.presence import ServerRecord, announce, being_served, only_server, withdraw
 from serving.presence import running as running
 from serving.realign import realign
@@ -159,7 +159,7 @@ class _Life:
 
     async def run(self) -> None:
         stop = asyncio.Event()
-        web = _Web(
+        web = Web(
             uvicorn.Config(
                 self.gateway.application,
                 http="httptools",
@@ -203,13 +203,6 @@ class _Life:
         if self.ready is not None:
             self.ready(record)
         await self.keeper.keep()
-
-
-class _Web(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Ours are handled by the server's life: uvicorn would kill the process at the end."""
-        yield
 
 
 def _told(stop: asyncio.Event, web: uvicorn.Server) -> None:
