@@ -96,6 +96,11 @@ class Home:
         return self.root / "actions"
 
     @property
+    def judge(self) -> Path:
+        """What judges said and what they cost: one SQLite file."""
+        return self.root / "judge.sqlite"
+
+    @property
     def locks(self) -> Path:
         return self.root / "locks"
 

@@ -193,6 +193,9 @@ class JudgeSection(Section):
     """Of its answer, its reasoning included."""
     vision: bool = False
     """Whether it sees pictures."""
+    longest: int = Field(48_000, ge=256)
+    """Characters of an answer that it is shown; a longer one gets no verdict. What the answer was
+    given to loses its middle beyond them."""
     structured: bool = True
     """Ask for a JSON schema. An endpoint that takes none is asked again without, and remembered."""
     timeout_s: float = Field(60.0, gt=0, le=600)

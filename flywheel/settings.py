@@ -68,6 +68,11 @@ def load() -> Settings:
     return settings
 
 
+def secret(variable: str) -> str | None:
+    """What stands in a variable that a project's file names; None = it is not set."""
+    return os.environ.get(variable)
+
+
 def quiet_dependencies(home: Home) -> None:
     """Points Prefect at the home and turns every dependency's telemetry and hub access off.
 

@@ -22,6 +22,11 @@ class Judged(NamedTuple):
     """None = its price is not known."""
     digest: str = ""
     """Of the judge: model, rubric, settings. What calibration is kept by."""
+    disagreements: int = 0
+    """Of a pair: votes in which the other order got the other answer."""
+    suspect: str = ""
+    """Why the judged text may have talked the judge into it: such a verdict may inform, never gate.
+    "" = nothing was found."""
 
 
 class Judge(Protocol):

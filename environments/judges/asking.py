@@ -1,0 +1,198 @@
+"""One question to the judge: from the ledger if it was asked before, else within the day's budget.
+
+Enter: a question and the number of the vote. Leaves: a Vote, null with the reason where there is no
+verdict. Invariants: no call is made that the budget has no room for, and a reply that does not fit
+is asked to be mended once.
+"""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from environments.judges.endpoint import Endpoint, Reply, Unanswered
+from environments.judges.ledger import Bounds, Hold, Ledger
+from environments.judges.questions import VERSION, Question, messages, repair, schema
+from environments.judges.verdicts import Fits, read
+from flywheel.ids import digest, seed_of
+from flywheel.project import JudgeSection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiohttp import ClientSession
+
+Said = list[dict[str, Any]]
+"""Messages as the endpoint takes them."""
+_PICTURE_TOKENS = 2000
+"""Reserved for a picture: endpoints count it differently."""
+_TEMPLATE_TOKENS = 64
+"""Reserved for what a chat template puts around the messages."""
+_UNFIT_LASTS_S = 24 * 3600.0
+_NO_SCHEMA = {400, 404, 415, 422, 501}
+"""What endpoints say to a `response_format` that they do not take; other mistakes are said so too,
+which is why it is remembered only where the same question without it was answered."""
+_turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = WeakKeyDictionary()
+
+
+class Vote(NamedTuple):
+    value: float | None
+    reason: str
+    cost_usd: float | None = 0.0
+
+
+class Asker(NamedTuple):
+    section: JudgeSection
+    project: str
+    ledger: Ledger | None
+    key: str | None
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides what one question is answered, the question apart."""
+        names = {"url", "model", "scale", "temperature", "max_tokens", "vision", "longest"}
+        return digest(VERSION, self.section.model_dump(mode="json", include=names))
+
+    async def ask(self, session: "ClientSession", question: Question, number: int) -> Vote:
+        key = digest(self.digest, question.key, number)
+        kept = self.ledger.get(key) if self.ledger else None
+        if kept is not None:
+            return msgspec.msgpack.decode(kept, type=Vote)._replace(cost_usd=0.0)
+        async with _turn(self.section.at_once):
+            try:
+                vote = await self._fresh(session, question, number)
+            except Unanswered as error:
+                return Vote(None, f"no verdict: {error}", None if error.charged else 0.0)
+        if self.ledger:
+            lasts_s = _UNFIT_LASTS_S if vote.value is None else None
+            self.ledger.put(key, msgspec.msgpack.encode(vote), lasts_s=lasts_s)
+        return vote
+
+    async def _fresh(self, session: "ClientSession", question: Question, number: int) -> Vote:
+        said, why, costs = messages(question), "", list[float | None]()
+        for _ in range(2):
+            reply, cost = await self._paid(session, question, said, number)
+            costs.append(cost)
+            if reply.refusal:
+                why = f"the judge refuses: {reply.refusal[:300]}"
+                break
+            found = read(question, reply.text)
+            if isinstance(found, Fits):
+                return Vote(found.value, found.reason, total(costs))
+            cut = f"cut at {self.section.max_tokens} tokens, " if reply.cut else ""
+            why = f"the verdict does not fit: {cut}{found}"
+            said = [*said, *repair(question, reply.text, found)]
+        return Vote(None, why, total(costs))
+
+    async def _paid(
+        self, session: "ClientSession", question: Question, said: Said, number: int
+    ) -> tuple[Reply, float | None]:
+        """A reply and its cost: reserved before, settled after."""
+        hold = self._reserved(said, len(question.images))
+        try:
+            reply = await self._sent(session, question, said, number)
+        except BaseException as error:
+            if hold and self.ledger:
+                if isinstance(error, Unanswered) and not error.charged:
+                    self.ledger.release(hold)
+                else:  # it may have been answered, and paid for
+                    self.ledger.settle(hold, None, None)
+            raise
+        cost, tokens = None, None
+        if reply.prompt_tokens is not None and reply.completion_tokens is not None:
+            tokens = reply.prompt_tokens + reply.completion_tokens
+            cost = self._price(reply.prompt_tokens, reply.completion_tokens)
+        if hold and self.ledger:
+            self.ledger.settle(hold, cost, tokens)
+        return reply, cost
+
+    def _reserved(self, said: Said, pictures: int) -> Hold | None:
+        """
+        Raises:
+            Unanswered: today's budget has no room for it.
+        """
+        if self.ledger is None:
+            return None
+        prompt = _most_tokens(said) + pictures * _PICTURE_TOKENS
+        most = self.section.max_tokens
+        section = self.section
+        bounds = Bounds(section.budget_usd, section.budget_tokens, section.budget_calls)
+        lasts_s = 2 * section.timeout_s + 30
+        held = self.ledger.reserve(
+            self.project, bounds, self._price(prompt, most) or 0.0, prompt + most, lasts_s
+        )
+        if isinstance(held, str):
+            raise Unanswered(f"the judge's budget of {held} is spent")
+        return held
+
+    async def _sent(
+        self, session: "ClientSession", question: Question, said: Said, number: int
+    ) -> Reply:
+        """With a schema where the endpoint takes one."""
+        deadline = time.monotonic() + self.section.timeout_s
+        endpoint = Endpoint(self.section.url, self.key, self.ledger)
+        body: dict[str, Any] = {
+            "model": self.section.model,
+            "messages": said,
+            "temperature": self.section.temperature,
+            "max_tokens": self.section.max_tokens,
+            "seed": seed_of(question.key, number),
+        }
+        fact = f"no schema {self.section.url} {self.section.model}"
+        if not self.section.structured or (self.ledger and self.ledger.fact(fact)):
+            return await endpoint.ask(session, body, deadline)
+        try:
+            asked = {**body, "response_format": schema(question)}
+            return await endpoint.ask(session, asked, deadline)
+        except Unanswered as error:
+            if error.status not in _NO_SCHEMA:
+                raise
+        reply = await endpoint.ask(session, body, deadline)
+        if self.ledger:
+            self.ledger.note(fact, 1.0)
+        return reply
+
+    def _price(self, prompt: int, completion: int) -> float | None:
+        """Dollars; None = a price is not known."""
+        section = self.section
+        if section.price_in is None or section.price_out is None:
+            return None
+        return (prompt * section.price_in + completion * section.price_out) / 1e6
+
+
+def total(costs: list[float | None]) -> float | None:
+    """None = one of them is not known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def _most_tokens(said: Said) -> int:
+    """No tokenizer makes more tokens of a text than it has bytes."""
+    texts = (
+        part.get("text", "")
+        for message in said
+        for part in (
+            message["content"]
+            if isinstance(message["content"], list)
+            else [{"text": message["content"]}]
+        )
+    )
+    return _TEMPLATE_TOKENS + sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+def _turn(at_once: int) -> asyncio.Semaphore:
+    """One for all questions of an event loop."""
+    loop = asyncio.get_running_loop()
+    return _turns.setdefault(loop, asyncio.Semaphore(at_once))
+
+
+@asynccontextmanager
+async def session() -> "AsyncIterator[ClientSession]":
+    """Connections for one verdict: none outlives its event loop or crosses a fork."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as opened:
+        yield opened

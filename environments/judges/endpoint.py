@@ -1,0 +1,165 @@
+"""One question to an OpenAI-compatible endpoint, with retries for infrastructure only.
+
+Enter: a request's body and a deadline. Leaves: the reply, or `Unanswered` with the reason.
+Invariants: a rate limit that the endpoint states is waited for by every process of the home, a
+reply has a largest size, and nothing here outlasts the deadline.
+"""
+
+import asyncio
+import email.utils
+import json
+import random
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from environments.judges.ledger import Ledger
+from flywheel.errors import FlywheelError
+from flywheel.ids import seed_of
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+RETRIES = 5
+LARGEST_REPLY = 1 << 20
+_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_FIRST_PAUSE_S = 0.25
+
+
+class Unanswered(FlywheelError):
+    """No reply that could be read. `charged`: whether the call may have been paid for."""
+
+    def __init__(self, reason: str, *, charged: bool = False, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.charged, self.status = charged, status
+
+
+class Reply(NamedTuple):
+    text: str
+    refusal: str
+    """What it said instead of an answer; "" = it did not refuse."""
+    cut: bool
+    """It ran into max_tokens."""
+    prompt_tokens: int | None
+    """None = the endpoint did not say."""
+    completion_tokens: int | None
+
+
+class Endpoint(NamedTuple):
+    url: str
+    key: str | None
+    ledger: Ledger | None
+
+    async def ask(self, session: "ClientSession", body: dict[str, Any], deadline: float) -> Reply:
+        """
+        Raises:
+            Unanswered: none in time, or the endpoint says no.
+        """
+        chance = random.Random(seed_of(body))
+        for attempt in range(RETRIES + 1):
+            await self._wait_for_limit(deadline)
+            try:
+                async with asyncio.timeout_at(_loop_time(deadline)):
+                    return await self._once(session, body)
+            except TimeoutError as error:
+                raise Unanswered("it did not answer in time", charged=True) from error
+            except Unanswered as error:
+                if error.status not in _AGAIN or attempt == RETRIES:
+                    raise
+                pause = _FIRST_PAUSE_S * 2**attempt * (0.5 + chance.random())
+                if time.monotonic() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _once(self, session: "ClientSession", body: dict[str, Any]) -> Reply:
+        import aiohttp
+
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        address = self.url.rstrip("/") + "/chat/completions"
+        try:
+            async with session.post(address, json=body, headers=headers) as response:
+                data = await _bounded(response)
+                if response.status == 429:
+                    self._note_limit(response.headers.get("Retry-After"))
+                if response.status != 200:
+                    said = _message(data)
+                    raise Unanswered(f"HTTP {response.status} {said}", status=response.status)
+        except aiohttp.ClientConnectorError as error:
+            raise Unanswered(f"no connection to {self.url}: {error}", status=503) from error
+        except aiohttp.ClientError as error:
+            reason = f"{type(error).__name__} {error}".strip()
+            raise Unanswered(reason, charged=True, status=503) from error
+        return _reply(data)
+
+    def _note_limit(self, said: str | None) -> None:
+        wait_s = _seconds(said)
+        if wait_s and self.ledger:
+            self.ledger.note(f"wait {self.url}", self.ledger.clock() + wait_s)
+
+    async def _wait_for_limit(self, deadline: float) -> None:
+        if self.ledger is None:
+            return
+        wait_s = (self.ledger.fact(f"wait {self.url}") or 0.0) - self.ledger.clock()
+        if wait_s <= 0:
+            return
+        if time.monotonic() + wait_s >= deadline:
+            raise Unanswered(f"its rate limit ends in {wait_s:.0f} s")
+        await asyncio.sleep(wait_s)
+
+
+def _loop_time(deadline: float) -> float:
+    return asyncio.get_running_loop().time() + deadline - time.monotonic()
+
+
+async def _bounded(response: "ClientResponse") -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        data += chunk
+        if len(data) > LARGEST_REPLY:
+            raise Unanswered(f"its reply has more than {LARGEST_REPLY} bytes", charged=True)
+    return bytes(data)
+
+
+def _reply(data: bytes) -> Reply:
+    try:
+        found = json.loads(data)
+        choice = found["choices"][0]
+        said, usage = choice["message"], found.get("usage") or {}
+        text, refusal = said.get("content") or "", said.get("refusal") or ""
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Unanswered("its reply is no chat completion", charged=True) from error
+    if not isinstance(text, str):
+        text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+    finish = choice.get("finish_reason")
+    if finish == "content_filter" and not refusal:
+        refusal = "its content filter"
+    # Zeros beside an answer are no count: the endpoint does not count.
+    known = all(type(count) is int and count >= 0 for count in counts) and any(counts)
+    prompt, completion = counts if known else (None, None)
+    return Reply(text, str(refusal), finish == "length", prompt, completion)
+
+
+def _message(data: bytes) -> str:
+    try:
+        found = json.loads(data)
+        error = found.get("error", found)
+        return str(error.get("message", error) if isinstance(error, dict) else error)[:300]
+    except (ValueError, AttributeError, RecursionError):
+        return data[:300].decode("utf-8", "replace")
+
+
+def _seconds(said: str | None) -> float:
+    """Of a Retry-After: a number, or a date."""
+    if not said:
+        return 0.0
+    try:
+        return max(0.0, min(float(said), 3600.0))
+    except ValueError:
+        pass
+    try:
+        until = email.utils.parsedate_to_datetime(said)
+    except ValueError:
+        return 0.0
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
