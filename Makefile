@@ -8,7 +8,7 @@ VERIFIERS := .venv-verifiers
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-reasoning demo test test-fast lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -27,6 +27,9 @@ install-vllm:    ## vLLM in an environment of its own (DEVICE=cpu or gpu)
 
 install-verifiers: ## the verifiers package, in an environment of its own, for `flywheel eval verifiers:NAME`
 	@sh scripts/install_verifiers.sh "$(PYTHON)" "$(VERIFIERS)"
+
+install-reasoning: setup ## reasoning-gym's generators (one of their parts is compiled: needs a C compiler)
+	@sh scripts/install_reasoning.sh "$(VENV)"
 
 demo: setup model ## the main job: two turns of the wheel on a support inbox
 	@$(BIN)/flywheel demo

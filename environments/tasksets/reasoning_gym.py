@@ -1,18 +1,19 @@
 """Problems made by reasoning-gym's generators, or rows that name the generator they came from.
 
-Enter: names of generators with their settings, and the set's seed. Leave: problems that carry how
-to make them again: {"generator", "config", "seed", "index"}, which is all that the generator's own
-verifier needs (`score`). Where a generator states no answer, the problem has none; it is graded all
-the same.
+Enter: names of generators with their settings, and the set's seed. Leave: problems that carry their
+item whole (`attributes["entry"]`), which is all that the generator's own verifier needs (`score`).
+Where a generator states no answer, the problem has none; it is graded all the same.
 """
 
 import difflib
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from pydantic import Field
 
 from environments.tasksets.contract import Drawn, Given, Options, Reader, Source
 from environments.tasksets.fields import problem, require
@@ -20,18 +21,19 @@ from environments.tasksets.messages import prompt_of
 from environments.tasksets.rows import Row, shaped
 from flywheel.errors import BadRecord, MissingPart, ProjectError
 from flywheel.ids import canonical
+from flywheel.records import Problem
 
-MAX_ITEMS = 100_000
-"""Of one generator."""
 NO_ANSWER = "the generator states no answer; its verifier judges without one"
 FIELDS = ("task", "seed", "index", "question", "answer")
+UNSTEADY = ("isomorphic_strings", "polynomial_multiplication", "ransom_note")
+"""They draw from sets of strings, so that each process of Python gets other items for one seed."""
 
 
 class ReasoningGym(Options):
     tasks: Mapping[str, Mapping[str, Any]] = {}
     """Generator -> its settings, such as {"basic_arithmetic": {"max_terms": 4}}."""
-    items: int = 50
-    """Of each generator, at most `MAX_ITEMS`."""
+    items: int = Field(50, ge=1, le=100_000)
+    """Of each generator."""
 
 
 def read(source: Source) -> Drawn:
@@ -41,58 +43,68 @@ def read(source: Source) -> Drawn:
     options: ReasoningGym = source.options
     if not options.tasks:
         raise ProjectError('options.tasks names no generator: {"basic_arithmetic": {}}')
-    items = min(options.items, MAX_ITEMS)
     for name, settings in options.tasks.items():
-        for index in range(items):
-            made = {"generator": name, "config": dict(settings), "index": index}
-            yield _problem({**made, "seed": source.tasks.seed}, source)
+        if name in UNSTEADY:
+            raise ProjectError(f"{name} makes other problems of one seed each time: leave it out")
+        for index in range(options.items):
+            try:
+                yield _problem(name, settings, source.tasks.seed, index, source)
+            except BadRecord as bad:
+                yield bad
 
 
-def _problem(recipe: dict[str, Any], source: Source) -> Given:
-    entry = entry_of(recipe)
+def _problem(
+    name: str, settings: Mapping[str, Any], seed: int, index: int, source: Source
+) -> Given:
+    entry = _entry(name, settings, seed, index)
     answer = entry["answer"]
+    recipe = {"generator": name, "settings": dict(settings), "seed": seed, "index": index}
     return Given(
         problem(
             source,
             prompt_of(entry["question"], "question", source.options.system),
             None if answer is None else str(answer),
             why_none=NO_ANSWER,
-            slice=recipe["generator"],
-            attributes={"recipe": recipe},
+            slice=name,
+            attributes={"recipe": recipe, "entry": entry},
         )
     )
 
 
 def _fit(row: Row, source: Source) -> Given:
-    """A row that an earlier run wrote; it must come out of its generator as it stands."""
-    value = row.value
-    name = require(value, "task", str, "a generator's name")
-    recipe = {"generator": name, "config": value.get("config") or {}}
-    recipe |= {key: require(value, key, int, "a whole number") for key in ("seed", "index")}
-    given = _problem(recipe, source)
-    if value.get("question") != entry_of(recipe)["question"]:
-        raise BadRecord("is not what this version's generator makes", field="question")
+    """A row that an earlier run wrote; its generator must make the same of it."""
+    name = require(row.value, "task", str, "a generator's name")
+    seed, index = (require(row.value, key, int, "a whole number") for key in ("seed", "index"))
+    given = _problem(name, row.value.get("config") or {}, seed, index, source)
+    if row.value.get("question") != given.problem.attributes["entry"]["question"]:
+        reason = "is not what the generator makes here: another version, or one of no fixed seed"
+        raise BadRecord(reason, field="question")
     return given._replace(side=row.side)
 
 
-def score(answer: str, recipe: Mapping[str, Any]) -> float:
+def score(answer: str, problem: Problem) -> float:
     """What the generator's own verifier says of an answer, 0 to 1, partial credit included."""
-    entry = entry_of(recipe)
-    return float(_generator(*_key(recipe)).score_answer(answer, entry))
+    recipe = problem.attributes["recipe"]
+    generator = _generator(recipe["generator"], canonical(recipe["settings"]), recipe["seed"])
+    return float(generator.score_answer(answer, problem.attributes["entry"]))
 
 
-def entry_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The item of a recipe, made again."""
-    entry: dict[str, Any] = _generator(*_key(recipe))[recipe["index"]]
-    return entry
+def _entry(name: str, settings: Mapping[str, Any], seed: int, index: int) -> dict[str, Any]:
+    """The item as JSON keeps it, {"question", "answer", "metadata"}.
 
-
-def _key(recipe: Mapping[str, Any]) -> tuple[str, bytes, int]:
-    return recipe["generator"], canonical(recipe["config"]), recipe["seed"]
+    Raises:
+        BadRecord: the generator has no such item, or none that is JSON.
+    """
+    try:
+        made = _generator(name, canonical(settings), seed)[index]
+        entry: dict[str, Any] = json.loads(json.dumps(made))
+    except (LookupError, TypeError, ValueError) as error:
+        raise BadRecord(f"no item {index} of {name}: {error}; ask for fewer (items)") from error
+    return {key: entry.get(key) for key in ("question", "answer", "metadata")}
 
 
 @lru_cache(maxsize=256)
-def _generator(name: str, config: bytes, seed: int) -> Any:
+def _generator(name: str, settings: bytes, seed: int) -> Any:
     """
     Raises:
         MissingPart: reasoning-gym is not installed.
@@ -108,17 +120,15 @@ def _generator(name: str, config: bytes, seed: int) -> Any:
         near = difflib.get_close_matches(name, DATASETS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f": {', '.join(sorted(DATASETS))}"
         raise ProjectError(f"reasoning-gym has no generator {name!r}{hint}")
-    made, settings = DATASETS[name]
-    given = {**msgspec.json.decode(config), "seed": seed, "size": MAX_ITEMS}
-    known = sorted(settings.__dataclass_fields__)
+    made, config = DATASETS[name]
+    given = {**msgspec.json.decode(settings), "seed": seed}
+    known = sorted(config.__dataclass_fields__)
     for key in given.keys() - known:
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise ProjectError(f"{name} takes no {key!r}; {hint}")
     try:
-        wanted = settings(**given)
-        wanted.validate()
-        return made(wanted)
+        return made(config(**given))
     except (AssertionError, TypeError, ValueError) as error:
         raise ProjectError(f"settings of {name} do not fit: {error or type(error)}") from error
 
