@@ -20,17 +20,23 @@ LARGEST = 64 * 2**20
 """Bytes of an answer."""
 _OF_THE_CALL = {400, 413, 422, 500}
 """HTTP statuses that speak of one call; any other says that the engine cannot be used."""
+SPENT = "budget_spent"
+"""The code with which the interception refuses calls beyond an episode's budget."""
 _TOO_LONG = ("context length", "context_length", "maximum context", "prompt and answer together")
 
 
 class CallFailed(FlywheelError):
     """This one call failed; the next may not."""
 
-    def __init__(self, status: int, message: str, *, too_long: bool = False) -> None:
+    def __init__(self, status: int, message: str, *, code: str = "") -> None:
         super().__init__(message)
-        self.status = status
-        self.too_long = too_long
-        """The prompt has no room in the model's window."""
+        self.status, self.code = status, code
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the prompt has no room in the model's window."""
+        told = f"{self.code} {self}".lower()
+        return self.status in (400, 413, 422) and any(word in told for word in _TOO_LONG)
 
 
 class Reply(NamedTuple):
@@ -91,10 +97,9 @@ async def complete(
         raise EngineError(f"no answer from the engine at {base}: {reason}") from error
     message, code = _words(data)
     said = f"HTTP {status} from {base}: {message}"
-    if status not in _OF_THE_CALL:
+    if status not in _OF_THE_CALL and code != SPENT:
         raise EngineError(said)
-    told = f"{code} {message}".lower()
-    raise CallFailed(status, said, too_long=any(word in told for word in _TOO_LONG))
+    raise CallFailed(status, said, code=code)
 
 
 async def _read(response: "ClientResponse") -> bytes:

@@ -8,7 +8,7 @@ of the environment's own code) stands in `attributes["failed"]` and is graded nu
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from environments.attempt import FAILED, Finished, Stage, play
@@ -81,7 +81,7 @@ async def episodes(
     run: Run,
     *,
     pool: "Pool | None" = None,
-) -> AsyncIterator[Finished]:
+) -> AsyncGenerator[Finished, None]:
     """Each attempt's trace, as it ends; the next attempt is drawn when there is room.
 
     Closing the iterator early (`contextlib.aclosing`) cancels what still runs, with its clean-ups.

@@ -71,6 +71,8 @@ def score(grades: Sequence[Grade]) -> float | None:
 def why_ungradable(trace: Trace) -> str | None:
     """Why a trace says nothing about its model; None = it has an answer to be judged."""
     calls, choice = model_spans(trace), last_answer(trace)
+    if failed := trace.attributes.get("failed"):
+        return f"the episode failed ({trace.attributes.get('failed_by')}): {str(failed)[-500:]}"
     if calls and calls[-1].error:
         return f"the model call failed: {calls[-1].error[:500]}"
     if choice is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from environments.answers import Answer, answer_of, completion_of
 from environments.chat import body_of, to_chat
-from environments.endpoint import CallFailed, complete
+from environments.endpoint import SPENT, CallFailed, complete
 from environments.harnesses.calling import call_marked
 from environments.harnesses.contract import Episode, EpisodeFailed
 from flywheel.errors import BadRecord, EngineError
@@ -115,6 +115,8 @@ async def _asked(
     except (EngineError, BadRecord) as error:
         raise EpisodeFailed(str(error)) from error
     except CallFailed as error:
+        if error.code == SPENT:
+            raise Ended("budget: turns") from error
         if error.status >= 500:
             raise EpisodeFailed(str(error)) from error
         raise
@@ -201,3 +203,10 @@ def looping(messages: Sequence[Message], times: int) -> bool:
 
 def told(text: str, role: str = "user") -> Message:
     return Message(role=role, parts=(Text(text=text),))
+
+
+def spoken(message: Message) -> Message:
+    """An answer as part of a history: one of nothing is an empty text, which templates can show."""
+    if message.text or message.tool_calls:
+        return message
+    return msgspec.structs.replace(message, parts=(*message.parts, Text(text="")))
