@@ -91,9 +91,9 @@ def require(value: dict[str, Any], key: str, kind: type, what: str) -> Any:
 
 
 def _check_named(names: Fields, value: dict[str, Any]) -> None:
-    for key in names.model_fields_set - {"system", "own_split"}:
+    for key in ("prompt", "answer"):
         field = getattr(names, key)
-        if field is not None and field not in value:
+        if key in names.model_fields_set and field is not None and field not in value:
             raise BadRecord(f"is missing, and options.{key} names it", field=field)
 
 

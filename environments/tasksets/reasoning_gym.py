@@ -20,7 +20,7 @@ from environments.tasksets.fields import problem, require
 from environments.tasksets.messages import prompt_of
 from environments.tasksets.rows import Row, shaped
 from flywheel.errors import BadRecord, MissingPart, ProjectError
-from flywheel.ids import canonical
+from flywheel.ids import canonical, seed_of
 from flywheel.records import Problem
 
 NO_ANSWER = "the generator states no answer; its verifier judges without one"
@@ -46,9 +46,11 @@ def read(source: Source) -> Drawn:
     for name, settings in options.tasks.items():
         if name in UNSTEADY:
             raise ProjectError(f"{name} makes other problems of one seed each time: leave it out")
+        # Item n of a seed is item n - 1 of the next one, so the seeds of sets must lie far apart.
+        seed = seed_of("reasoning_gym", name, source.tasks.seed)
         for index in range(options.items):
             try:
-                yield _problem(name, settings, source.tasks.seed, index, source)
+                yield _problem(name, settings, seed, index, source)
             except BadRecord as bad:
                 yield bad
 

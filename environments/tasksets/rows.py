@@ -46,14 +46,14 @@ class Row(NamedTuple):
 def rows(path: Path, container: str | None = None) -> Iterator[Row | BadRecord]:
     """
     Args:
-        container: a key of `CONTAINERS`, whatever the file is called.
+        container: a key of `CONTAINERS`, for a file whose name does not say it.
 
     Raises:
         ProjectError: there is no such file, or none that this can read.
     """
     number = 0
     for file in files(path, container):
-        read = CONTAINERS[container or file.suffix]
+        read = CONTAINERS[file.suffix if file.suffix in CONTAINERS else container or ".jsonl"]
         side = _side(file, path)
         for line, value in enumerate(read(file), 1):
             if number >= MAX_ROWS:

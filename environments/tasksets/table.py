@@ -39,7 +39,7 @@ def _plain(*suffixes: str, container: str | None = None) -> Reader:
 
 
 def _saved(path: Path, _: Mapping[str, Any] | None) -> bool:
-    return path.is_dir()
+    return path.is_dir() or path.suffix == ".arrow"
 
 
 READERS: dict[str, Reader] = {
