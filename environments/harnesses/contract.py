@@ -95,7 +95,8 @@ class Program(_Config):
 
     kind: Literal["program"] = "program"
     command: tuple[str, ...]
-    """`{model}` and `{url}` are filled in; the problem lies in problem.json and prompt.txt."""
+    """`{model}` and `{url}` are filled in, and a word `{prompt}` is the prompt's text; the problem
+    lies in problem.json and prompt.txt too."""
     env: Mapping[str, str] = {}
 
 

@@ -8,6 +8,7 @@ lasts; when it ends first, the streams end, and how it ended is in `Served.ran`.
 import asyncio
 import contextlib
 import os
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from environments.runtimes.contract import Limits, Ran, Runtime
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-FOLDER = ".mcp"
 LINE = 64 * 2**20
 """Bytes of one message, at most; a server that writes more is taken for broken."""
 _SHELL = 'exec "$@" < "$MCP_IN" > "$MCP_OUT"'
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_ENDS = ("in", "out")
 _GRACE_S = 2.0
 """Between the end of a server's input and its end by force."""
 
@@ -46,7 +48,7 @@ async def piped(
 ) -> AsyncIterator["TransportStreams"]:
     import anyio
 
-    pipes = _Pipes(runtime, served.name)
+    pipes = _Pipes(runtime)
     try:
         running = asyncio.create_task(
             runtime.exec(
@@ -83,26 +85,30 @@ def _channel() -> tuple[Any, Any]:
 
 
 class _Pipes:
-    """Two named pipes, open on this side before the program opens its own."""
+    """Two named pipes, open on this side before the program opens its own. The workspace is a
+    program's: no name of it is followed, and the pipes lie in a folder of a new name."""
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        folder = runtime.folder / FOLDER
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
-        self.paths = [folder / f"{name}.{end}" for end in ("in", "out")]
-        self.names = [f"{FOLDER}/{path.name}" for path in self.paths]
-        for path in self.paths:
-            path.unlink(missing_ok=True)
-            os.mkfifo(path)
-            path.chmod(0o666)  # the program has a uid of its own
-        into, out = self.paths
+    def __init__(self, runtime: Runtime) -> None:
+        name = f".mcp-{secrets.token_hex(8)}"
+        self.names = [f"{name}/in", f"{name}/out"]
+        self._work = os.open(runtime.folder / "work", _FOLDER)
+        os.mkdir(name, 0o700, dir_fd=self._work)
+        self._folder = os.open(name, _FOLDER, dir_fd=self._work)
+        owner = os.fstat(self._work)
+        os.fchown(self._folder, owner.st_uid, owner.st_gid)
+        for end in _ENDS:
+            os.mkfifo(end, 0o600, dir_fd=self._folder)
+            os.chown(end, owner.st_uid, owner.st_gid, dir_fd=self._folder, follow_symlinks=False)
         # A pipe opens for writing only where someone reads, and ends where nobody writes: this side
         # holds both ends until the program has opened its own.
-        self._held = [os.open(into, os.O_RDONLY | os.O_NONBLOCK)]
-        self.writes = os.open(into, os.O_WRONLY | os.O_NONBLOCK)
-        self.reads = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
-        self._writer: int | None = os.open(out, os.O_WRONLY | os.O_NONBLOCK)
+        self._held = self._open("in", os.O_RDONLY)
+        self.writes = self._open("in", os.O_WRONLY)
+        self.reads = self._open("out", os.O_RDONLY)
+        self._writer: int | None = self._open("out", os.O_WRONLY)
         self._input: int | None = self.writes
+
+    def _open(self, end: str, how: int) -> int:
+        return os.open(end, how | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=self._folder)
 
     def end_input(self) -> None:
         if self._input is not None:
@@ -118,12 +124,12 @@ class _Pipes:
     def close(self) -> None:
         self.end_input()
         self.end_output()
-        for descriptor in (*self._held, self.reads):
-            os.close(descriptor)
-        for path in self.paths:
-            path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self.paths[0].parent.rmdir()
+            for end in _ENDS:
+                os.unlink(end, dir_fd=self._folder)
+            os.rmdir(self.names[0].partition("/")[0], dir_fd=self._work)
+        for descriptor in (self._held, self.reads, self._folder, self._work):
+            os.close(descriptor)
 
 
 def _ended(task: "asyncio.Task[Ran]", served: Served, pipes: _Pipes) -> None:
