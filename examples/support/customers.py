@@ -5,6 +5,7 @@ the agents say later. Invariant: equal arguments give equal traffic, and the fir
 longer traffic are the shorter one. Nothing here knows Flywheel; it is what a company would bring.
 """
 
+import json
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -173,3 +174,11 @@ def filed(
         one = Filed(message.conversation, value, f"agent-{draw.randrange(4)}")
         said += [one, one] if draw.random() < twice else [one]
     return said
+
+
+def right(message: Message, answer: str) -> bool:
+    """Whether a model's answer says all of the truth and nothing else."""
+    try:
+        return bool(json.loads(answer) == message.truth)
+    except (ValueError, RecursionError):
+        return False

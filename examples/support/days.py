@@ -5,7 +5,9 @@ is graded by the schedule and starts a turn, which is promoted. Day 2: ada asks 
 model that she made herself; the gate refuses it, and in the evening she rolls back. Day 3: new
 traffic, a new turn, promoted. Leaves a table, and a home to look around in.
 
-    python examples/support/days.py HOME [--messages 110] [--json]
+    python examples/support/days.py HOME [--desk FOLDER] [--messages 110] [--json]
+
+A desk is a project with a customers.py: who writes, what is sent, what agents file, what is right.
 """
 
 import argparse
@@ -40,8 +42,8 @@ WAIT_S = 1500.0
 class Desk:
     """One home, its project, and the URL that customers' programs write to."""
 
-    def __init__(self, root: Path, project: Path, url: str) -> None:
-        self.root, self.project, self.url = root, project, url
+    def __init__(self, root: Path, name: str, url: str) -> None:
+        self.root, self.name, self.url = root, name, url
         self.seen: set[str] = set()
         """Decisions that were told already."""
 
@@ -52,7 +54,7 @@ class Desk:
 
         found = [
             one
-            for one in records(Home(self.root), "decision", project="support")
+            for one in records(Home(self.root), "decision", project=self.name)
             if one.outcome in ("promoted", "refused", "rolled_back") and one.id not in self.seen
         ]
         self.seen |= {one.id for one in found}
@@ -69,22 +71,22 @@ class Desk:
         raise SystemExit(f"{what}: nothing was decided within {WAIT_S:.0f} s, see {self.root}/logs")
 
 
-def three_days(home: Path, count: int) -> list[dict[str, Any]]:
-    """What each day brought."""
+def three_days(home: Path, folder: Path, count: int) -> list[dict[str, Any]]:
+    """What each day brought to the desk in `folder`."""
     os.environ["FLYWHEEL_HOME"] = str(home)
-    customers, days = script(), []
+    customers, days = script(folder), []
     waves = [customers.messages(count, seed=day) for day in (1, 3)]
     enough = min(len({one.conversation for one in customers.filed(wave)}) for wave in waves)
-    project = copied(home, enough)
+    project, name = copied(home, folder, enough)
     with running("prefect", "--port", "0"), running("serve", str(project), "--port", "0") as serves:
         flywheel("deploy", str(project))
-        desk = Desk(home, project, serves["url"])
+        desk = Desk(home, name, serves["url"])
 
         tell("day 1: customers write in, agents file")
         days.append(day(desk, customers, waves[0][:]))
 
         tell("day 2: ada asks in MLflow for a model of her own")
-        ask_for(hand_made(home), home)
+        ask_for(hand_made(home, name), home, name)
         refused = desk.until_decided("the gates look at it")
         days.append({"decision": refused.outcome, "gate": refused.gate, "reason": refused.reason})
         tell("the evening of day 2: ada takes the first model back")
@@ -97,7 +99,7 @@ def three_days(home: Path, count: int) -> list[dict[str, Any]]:
 
 
 def day(desk: Desk, customers: ModuleType, wave: list[Any]) -> dict[str, Any]:
-    right = converse(desk.url, customers, wave)
+    right = converse(desk, customers, wave)
     with httpx.Client(trust_env=False, timeout=30) as client:
         said = [
             {
@@ -114,37 +116,35 @@ def day(desk: Desk, customers: ModuleType, wave: list[Any]) -> dict[str, Any]:
     return {"right": right, "decision": found.outcome, "reason": found.reason}
 
 
-def converse(url: str, customers: ModuleType, wave: list[Any]) -> float:
+def converse(desk: Desk, customers: ModuleType, wave: list[Any]) -> float:
     """Sends the customers' messages, some at once; returns the share that was answered rightly."""
     from openai import DefaultHttpxClient, OpenAI
 
     with DefaultHttpxClient(trust_env=False) as http, ThreadPoolExecutor(16) as pool:
-        client = OpenAI(base_url=f"{url}/v1", api_key="none", http_client=http, timeout=600)
+        client = OpenAI(base_url=f"{desk.url}/v1", api_key="none", http_client=http, timeout=600)
 
         def ask(message: Any) -> bool:
             answer = client.chat.completions.create(
-                model="support",
+                model=desk.name,
                 messages=customers.prompt(message.text),
                 max_tokens=40,
                 temperature=0.7,
                 user=message.user,
                 metadata={"conversation_id": message.conversation},
             )
-            with contextlib.suppress(ValueError):
-                return bool(json.loads(answer.choices[0].message.content or "") == message.truth)
-            return False
+            return bool(customers.right(message, answer.choices[0].message.content or ""))
 
         return sum(pool.map(ask, wave)) / len(wave)
 
 
-def hand_made(home: Path) -> Path:
+def hand_made(home: Path, name: str) -> Path:
     """An adapter that ada made outside: the champion's files with all that it learned taken out."""
     from safetensors.numpy import load_file, save_file
 
     from flywheel.home import Home
     from serving.routing import read
 
-    champion = read(Home(home)).projects["support"].champion
+    champion = read(Home(home)).projects[name].champion
     assert champion.adapter is not None
     folder = home / "from-ada"
     shutil.copytree(home / champion.adapter, folder)
@@ -153,7 +153,7 @@ def hand_made(home: Path) -> Path:
     return folder
 
 
-def ask_for(adapter: Path, home: Path) -> None:
+def ask_for(adapter: Path, home: Path, name: str) -> None:
     """As any MLflow user does: registers a version and moves the alias `challenger` to it."""
     from mlflow import MlflowClient
 
@@ -162,22 +162,23 @@ def ask_for(adapter: Path, home: Path) -> None:
 
     uri = tracking_uri(Home(home))
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    version = client.create_model_version("support", source=adapter.as_uri())
-    client.set_registered_model_alias("support", "challenger", version.version)
+    version = client.create_model_version(name, source=adapter.as_uri())
+    client.set_registered_model_alias(name, "challenger", version.version)
 
 
-def copied(home: Path, enough: int) -> Path:
-    """The example as a project of its own, with a compressed schedule and fewer problems."""
-    folder = home / "support"
-    folder.mkdir(parents=True)
-    for name in ("environment.py", "customers.py"):
-        shutil.copy(HERE / name, folder)
-    text = (HERE / "flywheel.toml").read_text()
+def copied(home: Path, desk: Path, enough: int) -> tuple[Path, str]:
+    """The desk as a project of its own, with a compressed schedule and fewer problems; its name."""
+    from flywheel.project import load_project
+
+    folder = home / "desk"
+    shutil.copytree(desk, folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "flywheel.toml"
+    text = file.read_text()
     text = text.replace("max_train = 64", "max_train = 40").replace(
         "max_heldout = 48", "max_heldout = 32"
     )
-    (folder / "flywheel.toml").write_text(text + SCHEDULE.format(enough=enough))
-    return folder
+    file.write_text(text + SCHEDULE.format(enough=enough))
+    return folder, load_project(folder).name
 
 
 @contextlib.contextmanager
@@ -201,8 +202,8 @@ def flywheel(*arguments: str) -> Any:
     return json.loads(said.stdout)
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("support_customers", HERE / "customers.py")
+def script(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("desk_customers", folder / "customers.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -217,11 +218,12 @@ def tell(text: str, again: bool = False) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("home", type=Path, help="A folder that is not there yet.")
+    parser.add_argument("--desk", type=Path, default=HERE, help="By default the support inbox.")
     parser.add_argument("--messages", type=int, default=110, help="Of a day.")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     given.home.mkdir(parents=True)
-    found = three_days(given.home.resolve(), given.messages)
+    found = three_days(given.home.resolve(), given.desk, given.messages)
     if given.json:
         print(json.dumps({"days": found}))
         return
