@@ -157,7 +157,7 @@ class Completions(Passing[Routed]):
 
     def _reply(self, asked: Routed) -> AbstractAsyncContextManager[Reply]:
         chat, name = asked.chat, served_as(asked.deployment)
-        return self.upstream.chat(
+        return self.upstream.ask(
             chat.for_engine(name), lambda: chat.for_engine(name, bounded=False)
         )
 

@@ -1,60 +1,43 @@
 """The point of interception: one server on which the models of many episodes are called.
 
 Enter: tickets of episodes, and the calls that their harnesses make at the address that each gets.
-Leave: the model's answers, and in the end each episode's trace. A call takes the gateway's way
-(`serving.passing`); only who is let in, what is forced and where the record goes are its own.
+Leave: the model's answers, and in the end each episode's trace. Nothing is written to disk here:
+the trace is its receiver's to store.
 Invariant: a call is recorded in the episode whose key it came with, and in no other.
 """
 
 import asyncio
 import contextlib
-import logging
 import secrets
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from starlette.types import Message, Receive, Scope, Send
 
 from flywheel.episodes import Access, Forced, Ticket
-from flywheel.errors import EngineError, UsageError
+from flywheel.errors import UsageError
 from flywheel.ids import digest_bytes
 from flywheel.records import Span, Trace
 from serving import wire
-from serving.answer import Answer
 from serving.conversation import Offload, Put
+from serving.interception_bridge import load_rendering as load_rendering
+from serving.interception_calls import Calls
+from serving.interception_calls import Served as Served
 from serving.interception_episodes import Call, Ended, Episode, Spent
-from serving.interception_forced import ForcedChat
 from serving.interception_server import Address, serve
 from serving.limits import Limits
-from serving.passing import Passing, Replying, apart, messages_asked, recorded, why_of
 from serving.refusal import ApiError, Headers
-from serving.upstream import Upstream
+
+if TYPE_CHECKING:
+    from trainer.render import Rendering
 
 LIMITS = Limits(max_tokens=2**31, concurrent=512)
-"""`concurrent`: calls at the upstream together; one more waits. The run bounds the answers."""
-_log = logging.getLogger("flywheel.interception")
+"""`concurrent`: calls at the model's server together; one more waits. The run bounds answers."""
 
 
-class Served(NamedTuple):
-    """Whose answers the episodes get: any server that speaks OpenAI's protocol."""
-
-    url: str
-    model: str
-    """The name that the server knows it by."""
-    key: str | None = None
-    deployment: str | None = None
-    """The name that records bear; None = `model`."""
-    tokens: bool = True
-    """False = a server that gives neither token ids nor log-probabilities."""
-    template_digest: str | None = None
-    """Of the server's chat template; None = it did not say."""
-    tokenizer_digest: str | None = None
-
-
-class Interception(Passing[Call]):
+class Interception:
     """Implements `environments.harnesses.contract.Recorder`. `async with` it: it listens within."""
 
     def __init__(
@@ -63,30 +46,35 @@ class Interception(Passing[Call]):
         *,
         limits: Limits = LIMITS,
         put: Put = digest_bytes,
+        rendering: "Callable[[], Rendering] | None" = None,
         socket: Path | None = None,
     ) -> None:
         """
         Args:
             put: keeps what is too large for a record, and returns its digest. By default the
                 digest alone is kept.
+            rendering: loads the served model's chat template (`load_rendering` of its folder), by
+                which prompts of later turns keep what was sampled; called when one is needed.
             socket: a Unix socket to listen at as well, for programs without a network.
         """
-        self.served, self.limits = served, limits
-        self.name = served.deployment or served.model
-        self.counts: Counter[str] = Counter()
-        self.offload = Offload(put, text=limits.text, inline_image=limits.inline_image)
+        offload = Offload(put, text=limits.text, inline_image=limits.inline_image)
+        self.limits, self.name = limits, served.name
+        self.calls = Calls(served, limits, offload, rendering)
+        self.address: Address | None = None
+        """Where it listens; None = it does not."""
         self._socket = socket
-        self._upstream = Upstream(limits)
-        self._upstream.point_to(served.url, served.key)
         self._episodes: dict[str, Episode] = {}
         self._turns = asyncio.Semaphore(limits.concurrent)
         self._life = contextlib.AsyncExitStack()
-        self.address: Address | None = None
-        """Where it listens; None = it does not."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Requests, and how they ended, of all episodes."""
+        return self.calls.counts
 
     async def __aenter__(self) -> Self:
-        await self._upstream.open()
-        self._life.push_async_callback(self._upstream.close)
+        await self.calls.open()
+        self._life.push_async_callback(self.calls.close)
         self.address = await self._life.enter_async_context(serve(self, self._socket))
         return self
 
@@ -96,8 +84,6 @@ class Interception(Passing[Call]):
         self._episodes.clear()
         self.address = None
         await self._life.aclose()
-
-    # --- episodes
 
     async def open(self, ticket: Ticket, forced: Forced) -> Access:
         if self.address is None:
@@ -121,13 +107,11 @@ class Interception(Passing[Call]):
         await episode.end()
         return episode.trace(spans, error)
 
-    # --- calls
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI."""
         if scope["type"] != "http":
             return
-        request_id = wire.request_id_of(dict(scope["headers"]))
-        named: Headers = [(b"x-request-id", request_id.encode())]
+        named = [(b"x-request-id", wire.request_id_of(dict(scope["headers"])).encode())]
         self.counts["requests"] += 1
         try:
             headers = wire.headers_of(scope, self.limits)
@@ -181,16 +165,16 @@ class Interception(Passing[Call]):
             with episode.running():
                 async with self._turns:
                     body = await wire.read_body(headers, receive, self.limits)
-                    call = await self._let_in(episode, body, headers, named)
-                    await self.pass_on(call, receive, sending, named)
+                    call = await self.calls.let_in(episode, body, headers, named[0][1].decode())
+                    await self.calls.pass_on(call, receive, sending, named)
         except wire.HungUp:
             self.counts["hung_up"] += 1
         except ApiError as error:
             if call is None:
                 episode.refused[str(error.status)] += 1
-            extra: Headers = [(b"x-should-retry", b"false")] if isinstance(error, Spent) else []
             self.counts[f"refused_{error.status}"] += 1
-            await wire.refuse(send, error, named + extra + (self.names(call) if call else []))
+            extra: Headers = [(b"x-should-retry", b"false")] if isinstance(error, Spent) else []
+            await wire.refuse(send, error, named + extra + (self.calls.names(call) if call else []))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not episode.over or task is None or task.uncancel():
@@ -199,52 +183,3 @@ class Interception(Passing[Call]):
                 await wire.more(send, b"data: " + Ended().body() + b"\n\n", last=True)
             else:
                 await wire.refuse(send, Ended(), named)
-
-    async def _let_in(
-        self, episode: Episode, body: bytes, headers: dict[bytes, bytes], named: Headers
-    ) -> Call:
-        chat = await apart(
-            body,
-            lambda: ForcedChat(body, self.limits, episode.forced, tokens=self.served.tokens),
-        )
-        messages = await apart(body, lambda: messages_asked(chat, self.offload))
-        number = episode.number()
-        chat.number(number)
-        overruled = chat.overruled
-        return Call(
-            chat=chat,
-            messages=messages,
-            answers=self.name,
-            response_id=f"chatcmpl-{episode.trace_id[:20]}-{number}",
-            request_id=named[0][1].decode(),
-            start=time.time_ns(),
-            template_digest=self.served.template_digest,
-            tokenizer_digest=self.served.tokenizer_digest,
-            probability=None,
-            notes={"overruled": overruled} if overruled else {},
-            episode=episode,
-            number=number,
-        )
-
-    @contextlib.asynccontextmanager
-    async def ask(self, asked: Call) -> AsyncIterator[Replying]:
-        chat, model = asked.chat, self.served.model
-        async with self._upstream.chat(
-            chat.for_engine(model), lambda: chat.for_engine(model, bounded=False)
-        ) as reply:
-            yield reply
-
-    def record(self, asked: Call, answer: Answer | None, failure: BaseException | None) -> None:
-        why = None if failure is None else why_of(failure)
-        if isinstance(failure, asyncio.CancelledError) and asked.episode.over:
-            why = "the episode ended while this call was under way"
-        if isinstance(failure, ApiError | EngineError):
-            asked.notes["status"] = failure.status if isinstance(failure, ApiError) else 502
-        asked.episode.keep(asked.number, recorded(asked, answer, why, self.offload))
-
-    def names(self, asked: Call) -> Headers:
-        return [
-            (b"x-flywheel-trace-id", asked.episode.trace_id.encode()),
-            (b"x-flywheel-deployment", asked.answers.encode()),
-            (b"x-flywheel-span", asked.span_id.encode()),
-        ]

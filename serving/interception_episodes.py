@@ -17,6 +17,8 @@ from flywheel.episodes import Access, Forced, Ticket
 from flywheel.errors import BadRecord
 from flywheel.records import Span, Trace, trace_id
 from serving.capture import Asked
+from serving.interception_forced import ForcedChat
+from serving.interception_tree import Node, Tree
 from serving.refusal import ApiError
 
 AT_ONCE = 64
@@ -28,9 +30,15 @@ _END_S = 5.0
 class Call(Asked, kw_only=True):
     """A request that an episode made."""
 
+    chat: ForcedChat
     episode: "Episode"
     number: int
     """Of the episode's calls, from 0."""
+    line: list[bytes]
+    """`line_of` its messages."""
+    tools: bytes | None
+    prompt: tuple[int, ...] | None = None
+    """What it is asked with: token ids that begin with the earlier call's. None = its messages."""
 
     @property
     def span_id(self) -> str:
@@ -64,6 +72,7 @@ class Episode:
         self.refused: Counter[str] = Counter()
         """Requests that became no call, by their status."""
         self.over = False
+        self.tree = Tree()
         self._asked = 0
         self._numbers = 0
         self._spans: dict[int, Span] = {}
@@ -99,9 +108,13 @@ class Episode:
         self._numbers += 1
         return self._numbers - 1
 
-    def keep(self, number: int, span: Span) -> None:
-        if not self.over or number not in self._spans:
-            self._spans[number] = span
+    def keep(self, call: Call, span: Span) -> None:
+        self._spans[call.number] = span
+        self.tree.asked(call.line, span.id)
+        for choice in span.call.choices if span.call else ():
+            if choice.finish_reason is not None:
+                node = Node(span.id, call.tools, choice.tokens)
+                self.tree.answered(call.line, choice.message, node)
 
     async def end(self) -> None:
         """What is under way is cut, and recorded as that."""

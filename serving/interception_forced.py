@@ -5,6 +5,7 @@ Invariant: temperature, top-p, seed and bound are the run's; what else would sha
 is taken out and kept as a note, so that the behaviour policy is the one that the record names.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +26,18 @@ SHAPING = frozenset((
 ))  # fmt: skip
 """Fields that decide what is sampled. A grammar (`response_format`, `tool_choice`) is what the
 harness is about: it passes, and the record's `sampling.other` has it."""
-_TRUE = Raw(b"true")
+TEMPLATED = frozenset((
+    "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+    "documents", "add_special_tokens", "reasoning_effort", "mm_processor_kwargs",
+))  # fmt: skip
+"""Fields that lay the prompt out in another way than the template alone."""
+_OF_COMPLETIONS = frozenset((
+    "n", "stream", "stop", "stop_token_ids", "include_stop_str_in_output", "response_format",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "vllm_xargs", "priority", "cache_salt",
+))  # fmt: skip
+"""Fields that mean the same to /v1/completions."""
+_TRUE, _NULL, _AUTO = Raw(b"true"), Raw(b"null"), Raw(b'"auto"')
 
 
 class ForcedChat(Chat):
@@ -75,6 +87,27 @@ class ForcedChat(Chat):
         else:
             fields.pop("return_token_ids", None)
         return msgspec.json.encode(fields)
+
+    def for_completions(self, model: str, prompt: Sequence[int], *, bounded: bool = True) -> bytes:
+        """The same request, to /v1/completions with a prompt of token ids."""
+        fields: dict[str, Any] = {
+            name: value for name, value in self.fields.items() if name in _OF_COMPLETIONS
+        }
+        fields |= self.forced_fields(bounded=bounded)
+        if (bound := fields.pop("max_completion_tokens", None)) is not None:
+            fields["max_tokens"] = bound
+        fields |= {"model": model, "prompt": prompt, "logprobs": self.request.top_logprobs or 0}
+        return msgspec.json.encode({**fields, "return_token_ids": True})
+
+    @property
+    def templated(self) -> bool:
+        return any(self.fields.get(name) not in (None, _NULL) for name in TEMPLATED)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the prompt is what the template makes of messages and tools, and the answer is
+        bound to no one tool."""
+        return not self.templated and self.fields.get("tool_choice") in (None, _NULL, _AUTO)
 
     @cached_property
     def sampling(self) -> Sampling:

@@ -129,6 +129,27 @@ class _Call:
         return {"id": self.id, "type": "function", "function": function}
 
 
+class Events:
+    """Bytes as they come, cut into server-sent events."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that are whole now, without the empty lines that end them.
+
+        Raises:
+            EngineError: one is too large.
+        """
+        data = self._rest + data
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        *events, self._rest = data.split(b"\n\n")
+        if len(self._rest) > _MAX_EVENT:
+            raise EngineError(f"the engine sent an event of over {_MAX_EVENT // 2**20} MiB")
+        return events
+
+
 class StreamedAnswer:
     """The state of one stream: what came so far, and what is held back at its end."""
 
@@ -140,7 +161,7 @@ class StreamedAnswer:
         """The engine said that this was all."""
         self.error: str | None = None
         """The engine's own words, where it reported an error amid the stream."""
-        self._rest = b""
+        self._events = Events()
         self._growing: dict[int, Growing] = {}
         self._usage: dict[str, Any] | None = None
         self._prompt_ids: tuple[int, ...] | None = None
@@ -157,20 +178,14 @@ class StreamedAnswer:
         Raises:
             EngineError: an event that is no chunk of a chat completion.
         """
-        data = self._rest + data
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n")
-        *events, self._rest = data.split(b"\n\n")
-        if len(self._rest) > _MAX_EVENT:
-            raise EngineError("the engine sent an event of over 16 MiB")
         now: list[bytes] = []
-        for event in events:
+        for event in self._events.feed(data):
             out = self._event(event)
             (self.held if self.finished or self.done or self.error else now).append(out)
         return b"".join(now)
 
     def _event(self, event: bytes) -> bytes:
-        payload = _data(event)
+        payload = data_of(event)
         if payload is None:
             return event + b"\n\n"
         if payload == b"[DONE]":
@@ -202,7 +217,7 @@ class StreamedAnswer:
         )
 
 
-def _data(event: bytes) -> bytes | None:
+def data_of(event: bytes) -> bytes | None:
     """The data of an event; None = it has none (a comment that keeps the line alive)."""
     if event.startswith(b"data: ") and b"\n" not in event:
         return event[6:]

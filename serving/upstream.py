@@ -21,7 +21,7 @@ _BOUNDS = ("max_tokens", "max_completion_tokens")
 
 
 class Reply:
-    """The engine's answer while it arrives. Leaving `Upstream.chat` hangs up on what is unread."""
+    """The engine's answer while it arrives. Leaving `Upstream.ask` hangs up on what is unread."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -46,7 +46,7 @@ class Reply:
 
 class Upstream:
     def __init__(self, limits: Limits) -> None:
-        self._chat, self._headers = "", _JSON
+        self._url, self._headers = "", _JSON
         self._timeout = aiohttp.ClientTimeout(
             total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
         )
@@ -54,7 +54,7 @@ class Upstream:
 
     def point_to(self, url: str, key: str | None = None) -> None:
         """Says where the engine is; must be called before the first request."""
-        self._chat = url.rstrip("/") + "/v1/chat/completions"
+        self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {**_JSON, **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def open(self) -> None:
@@ -74,8 +74,12 @@ class Upstream:
             await self._session.close()
 
     @contextlib.asynccontextmanager
-    async def chat(
-        self, body: bytes, boundless: Callable[[], bytes] | None = None
+    async def ask(
+        self,
+        body: bytes,
+        boundless: Callable[[], bytes] | None = None,
+        *,
+        route: str = "/v1/chat/completions",
     ) -> AsyncIterator[Reply]:
         """
         Args:
@@ -86,28 +90,28 @@ class Upstream:
         Raises:
             ApiError: the engine is away, refused the request, or fell silent.
         """
-        response = await self._post(body)
+        response = await self._post(route, body)
         try:
             if response.status != 200:
                 said = await _read_some(response)
                 if boundless is None or not _no_room(response.status, said):
                     raise _refusal(response.status, said)
                 response.close()
-                response = await self._post(boundless())
+                response = await self._post(route, boundless())
                 if response.status != 200:
                     raise _refusal(response.status, await _read_some(response))
             yield Reply(response)
         finally:
             response.close()
 
-    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self, route: str, body: bytes) -> aiohttp.ClientResponse:
         assert self._session is not None, "open() first"
         with _named():
             try:
-                return await self._session.post(self._chat, data=body, headers=self._headers)
+                return await self._session.post(self._url + route, data=body, headers=self._headers)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
                 # A kept connection that the engine had just closed; nothing was answered on it.
-                return await self._session.post(self._chat, data=body, headers=self._headers)
+                return await self._session.post(self._url + route, data=body, headers=self._headers)
 
 
 @contextlib.contextmanager
