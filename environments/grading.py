@@ -6,22 +6,17 @@ its reason, never 0, and no reward can hang, kill, or change what it is given in
 rewards run in a forked child (`environments.isolation`).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from environments.asked import Asked, Item, why_ungradable
 from environments.define import Environment, Method
-from environments.isolation import Call, run_isolated
-from flywheel.records import Grade, Problem, Span, Trace, Truncated, last_answer, model_spans
+from environments.isolation import run_isolated
+from flywheel.records import Grade, Problem, Trace
 
-GRADED = ("reward", "metric", "group_reward", "step_reward")
-
-
-class Item(NamedTuple):
-    trace: Trace
-    problem: Problem | None = None
-    """None = not known, or not one of this environment."""
-    group: Sequence[Trace] | None = None
-    """All traces of the problem in one run, this one among them."""
+__all__ = ["Item", "grade", "grade_all", "score", "why_ungradable"]
 
 
 def grade(
@@ -34,25 +29,37 @@ def grade(
     return grade_all(environment, [Item(trace, problem, group)])[0]
 
 
-def grade_all(environment: Environment, items: Sequence[Item]) -> list[list[Grade]]:
-    """The grades of each item, parallel to `items`."""
-    calls: list[Call] = []
-    slots: list[tuple[int, Method, str | None, str | None]] = []
-    methods = [method for method in environment.methods if method.mark.kind in GRADED]
-    for number, item in enumerate(items):
-        silent = why_ungradable(item.trace)
-        for method in methods:
-            for span in _spans(method, item.trace):
-                reason = silent or _why_not(method, item)
-                slots.append((number, method, span.id if span else None, reason))
-                if reason is None:
-                    calls.append(Call(method, item.trace, item.problem, item.group, span))
-    results = iter(run_isolated(environment, calls))
-    graded: list[list[Grade]] = [[] for _ in items]
-    for number, method, span_id, reason in slots:
-        value, why = (None, reason) if reason is not None else next(results)
-        graded[number].append(_grade(environment, items[number], method, span_id, value, why))
-    return graded
+def grade_all(
+    environment: Environment,
+    items: Sequence[Item],
+    *,
+    methods: Sequence[Method] | None = None,
+    cache: Path | None = None,
+) -> list[list[Grade]]:
+    """The grades of each item, parallel to `items`.
+
+    Args:
+        methods: only these of the environment's; None = all that grade.
+        cache: where environments of grader scripts lie; None = in the home.
+    """
+    with _without_collecting():
+        asked = Asked(environment, methods)
+        for item in items:
+            asked.add(item)
+        return asked.grades(run_isolated(environment, asked.lanes, asked.slots))
+
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Thousands of records are made at once and all are kept: looking for garbage among them took
+    four fifths of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def score(grades: Sequence[Grade]) -> float | None:
@@ -66,56 +73,3 @@ def score(grades: Sequence[Grade]) -> float | None:
     if not rewards or len(parts) < len(rewards):
         return None
     return sum(parts) / total
-
-
-def why_ungradable(trace: Trace) -> str | None:
-    """Why a trace says nothing about its model; None = it has an answer to be judged."""
-    calls, choice = model_spans(trace), last_answer(trace)
-    if failed := trace.attributes.get("failed"):
-        return f"the episode failed ({trace.attributes.get('failed_by')}): {str(failed)[-500:]}"
-    if calls and calls[-1].error:
-        return f"the model call failed: {calls[-1].error[:500]}"
-    if choice is None:
-        return "no answer was recorded"
-    if not choice.finish_reason and trace.origin in ("production", "rollout", "evaluation"):
-        return "the answer was cut: its end is not recorded"
-    if any(isinstance(part, Truncated) for part in choice.message.parts):
-        return "the answer was over the size limit and is not whole"
-    return None
-
-
-def _spans(method: Method, trace: Trace) -> Sequence[Span | None]:
-    return model_spans(trace) if method.mark.kind == "step_reward" else (None,)
-
-
-def _why_not(method: Method, item: Item) -> str | None:
-    if method.needs_truth and item.problem is None:
-        return "no problem is known for this trace"
-    if method.needs_truth and item.problem is not None and item.problem.answer is None:
-        return str(item.problem.attributes.get("truth", "no known answer"))
-    if "group" in method.arguments and not item.group:
-        return "needs all traces of its problem"
-    return None
-
-
-def _grade(
-    environment: Environment,
-    item: Item,
-    method: Method,
-    span_id: str | None,
-    value: float | None,
-    reason: str | None,
-) -> Grade:
-    problem = item.problem
-    rests_on_truth = value is not None and method.needs_truth and problem is not None
-    return Grade(
-        trace_id=item.trace.id,
-        reward=method.name,
-        value=value,
-        weight=method.mark.weight,
-        reason=reason,
-        grader=environment.digest,
-        problem_id=problem.id if problem else None,
-        span_id=span_id,
-        confirmed_by=problem.truth_from if rests_on_truth and problem else None,
-    )

@@ -1,118 +1,214 @@
 """Runs rewards in a forked child, so that no reward can hurt the process that grades.
 
-Enter: calls in order. Leave: (value, reason) for each, parallel to them. Invariant: a call that
-hangs, dies or takes the whole child with it is a null with its reason, and the next call runs in
-a fresh child; the child inherits the environment, so that nothing has to be pickled.
+Enter: lanes of calls. Leave: an outcome for each slot. Invariant: a call that hangs, dies or takes
+the whole child with it is a null with its reason, and the rest goes on in a fresh child; the child
+inherits the environment, so that nothing has to be pickled.
 """
 
-import asyncio
 import contextlib
 import ctypes
 import gc
-import inspect
-import math
 import os
 import resource
+import select
+import shutil
 import signal
 import sys
-import traceback
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from multiprocessing.connection import Connection, Pipe
-from numbers import Real
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import msgspec
+from environments.board import LOOP, LOST, RUNNING, WAITING, Board, Outcome
+from environments.isolated import GIVE_UP, Inside, Lane, after_loss, given_up, limit_of
+from environments.offered import Call
 
-from environments.define import Environment, Method, Ungraded
-from flywheel.records import Problem, Span, Trace, last_answer
+if TYPE_CHECKING:
+    from environments.define import Environment
 
-GIVE_UP = 3
-"""After so many hangs or deaths of one reward in a batch, the rest of it is not tried."""
 MEMORY = 2 << 30
 """Bytes that rewards may take beside what the grading process has."""
-_KEPT = 2000
-"""Characters of a traceback that a reason keeps: the last ones."""
+PRINTED = 64 << 10
+"""Bytes that the rewards of one batch may print; the rest is not shown."""
 _PR_SET_PDEATHSIG = 1
-
-Outcome = tuple[float | None, str | None]
-_Given = tuple[Trace, Problem | None, tuple[Trace, ...] | None]
-_encode = msgspec.msgpack.encode
-_given = msgspec.msgpack.Decoder(_Given)
-_decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+_DIED = "the reward ended its process"
 
 
-class Call(NamedTuple):
-    """One reward of one trace."""
-
-    method: Method
-    trace: Trace
-    problem: Problem | None
-    group: Sequence[Trace] | None
-    span: Span | None
-
-
-def run_isolated(environment: Environment, calls: Sequence[Call]) -> list[Outcome]:
-    """The outcome of each call; the time limit of each is the environment's."""
-    outcomes: list[Outcome] = []
-    lost: Counter[str] = Counter()
-    while len(outcomes) < len(calls):
-        name = calls[len(outcomes)].method.name
-        if lost[name] >= GIVE_UP:
-            outcomes.append((None, f"not tried: {name} hung or died {GIVE_UP} times before"))
-            continue
-        reason = _drain_child(environment, calls, outcomes, lost)
-        if reason is not None:
-            lost[calls[len(outcomes)].method.name] += 1
-            outcomes.append((None, reason))
-    return outcomes
+def run_isolated(environment: "Environment", lanes: Sequence[Lane], slots: int) -> list[Outcome]:
+    """The outcome of each slot; the time limits are the environment's."""
+    if not lanes:
+        return [Outcome(None)] * slots
+    board = Board(slots)
+    with _folder(lanes) as folder:
+        outside = _Outside(environment, board, lanes, folder)
+        batches = [list(lanes)]
+        while batches:
+            batches.extend(outside.after(batches.pop()))
+    return [board.outcome(slot) for slot in range(slots)]
 
 
-def _drain_child(
-    environment: Environment, calls: Sequence[Call], outcomes: list[Outcome], lost: Counter[str]
-) -> str | None:
-    """Appends what one child gives. Returns why it did not get further; None = it need not."""
-    results, child_end = Pipe(duplex=False)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        results.close()
-        _be_child(environment, calls[len(outcomes) :], child_end, parent)
-    child_end.close()
+@contextlib.contextmanager
+def _folder(lanes: Sequence[Lane]) -> Iterator[Path]:
+    """Of the sandboxes, where there are any."""
+    if not any("sandbox" in call.method.arguments for lane in lanes for call in lane):
+        yield Path("/nonexistent")
+        return
+    folder = Path(tempfile.mkdtemp(prefix="flywheel-grading-"))
     try:
-        while len(outcomes) < len(calls):
-            if lost[calls[len(outcomes)].method.name] >= GIVE_UP:
-                return None
-            if not results.poll(environment.limit_s):
-                return f"took longer than {environment.limit_s:g} s"
-            outcomes.append(_decode_outcome(results.recv_bytes()))
-        return None
-    except (EOFError, ConnectionError):
-        return "the reward ended its process"
+        yield folder
     finally:
-        results.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _be_child(
-    environment: Environment, calls: Sequence[Call], out: Connection, parent: int
-) -> None:
-    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer; what
-    rewards print goes to stderr, since stdout may be a command's JSON."""
+class _Outside:
+    """The parent: starts a child, watches it, and decides who was to blame."""
+
+    def __init__(
+        self, environment: "Environment", board: Board, lanes: Sequence[Lane], folder: Path
+    ) -> None:
+        self.environment, self.board, self.folder = environment, board, folder
+        self.calls = {call.at: call for lane in lanes for call in lane}
+        self.lost: Counter[str] = Counter()
+        self.printed = 0
+
+    def after(self, lanes: list[Lane]) -> list[list[Lane]]:
+        """Runs one child on `lanes`; returns what is left to be done, the next last.
+
+        Where several calls were under way together, each of them is to run alone, so that none is
+        blamed for another.
+        """
+        lanes = [lane for lane in lanes if not self._settled(lane)]
+        if not lanes:
+            return []
+        ended = self._run_child(lanes)
+        left = [lane for lane in lanes if not self._done(lane)]
+        under_way = [lane for lane in left if any(self._is(call, RUNNING) for call in lane)]
+        if len(under_way) > 1:
+            apart = {id(lane) for lane in under_way}
+            return [
+                [lane for lane in left if id(lane) not in apart],
+                *([lane] for lane in under_way),
+            ]
+        if left:
+            suspects = [call for lane in under_way or left[:1] for call in lane]
+            running = [call for call in suspects if self._is(call, RUNNING)]
+            blamed = (running or [call for call in suspects if self._open(call)])[0]
+            self._put(blamed, ended, lost=True)
+            self.lost[blamed.method.name] += 1
+        return [left]
+
+    def _is(self, call: Call, state: int) -> bool:
+        return self.board.states[call.at] == state
+
+    def _open(self, call: Call) -> bool:
+        return self.board.states[call.at] in (WAITING, RUNNING)
+
+    def _done(self, lane: Lane) -> bool:
+        return not any(self._open(call) for call in lane)
+
+    def _settled(self, lane: Lane) -> bool:
+        """Puts what needs no trying. A lane that is begun again begins with its first call, so
+        that `state` is what it was; behind a call that is lost it cannot be."""
+        gone: Call | None = None
+        for call in lane:
+            if gone is not None and self._open(call):
+                self._put(call, after_loss(gone))
+            elif self._open(call) and self.lost[call.method.name] >= GIVE_UP:
+                self._put(call, given_up(call.method))
+                gone = call
+            elif self._is(call, LOST):
+                gone = call
+        return self._done(lane)
+
+    def _put(self, call: Call, reason: str, *, lost: bool = False) -> None:
+        for slot in call.slots:
+            self.board.put(slot, reason, lost=lost)
+
+    # --- the child -----------------------------------------------------------------------------
+
+    def _run_child(self, lanes: list[Lane]) -> str:
+        """Returns how it ended: what is said of the call that was under way."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        inside = Inside(self.environment, self.board, self.lost, self.folder)
+        prints, child_end = os.pipe()
+        parent = os.getpid()
+        self.board.begin()
+        pid = os.fork()
+        if pid == 0:
+            _be_child(inside, lanes, child_end, parent)
+        os.close(child_end)
+        os.set_blocking(prints, False)
+        with contextlib.suppress(OSError):  # the child does the same, whoever comes first
+            os.setpgid(pid, pid)
+        try:
+            return self._watched(pid, prints)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._show(prints)
+            os.close(prints)
+            self.board.collect()
+            lost = (call.method.name for call in self.calls.values() if self._is(call, LOST))
+            self.lost = Counter(lost)
+
+    def _watched(self, pid: int, prints: int) -> str:
+        ended = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            poll.register(prints, select.POLLIN)
+            while True:
+                at, seconds = self.board.at_work()
+                limit = self._limit(at)
+                if seconds >= limit and self.board.at_work()[0] == at:
+                    return f"took longer than {limit:g} s"
+                for fd, _ in poll.poll(max(limit - seconds, 0) * 1000 + 1):
+                    if fd == ended:
+                        return _DIED
+                    if not self._show(prints):
+                        poll.unregister(prints)
+        finally:
+            os.close(ended)
+
+    def _limit(self, at: int) -> float:
+        calls = self.calls.values() if at == LOOP else (self.calls[at],)
+        return max(limit_of(self.environment, call.method) for call in calls)
+
+    def _show(self, prints: int) -> bool:
+        """Passes on what rewards printed, up to a bound; False = nothing more can come."""
+        try:
+            while data := os.read(prints, 65536):
+                room = PRINTED - self.printed
+                self.printed += len(data)
+                if room > 0:
+                    cut = len(data) > room
+                    note = b"\n(what rewards print after this is left out)\n" if cut else b""
+                    with contextlib.suppress(OSError):
+                        os.write(2, data[:room] + note)
+            return False
+        except BlockingIOError:
+            return True
+
+
+def _be_child(inside: Inside, lanes: list[Lane], prints: int, parent: int) -> None:
+    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer; its
+    group ends with it. What rewards print goes to the parent's stderr, since stdout may be a
+    command's JSON."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
+            os.setpgid(0, 0)
             gc.freeze()
-            os.dup2(2, 1)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for fd, new in ((nothing, 0), (prints, 1), (prints, 2)):
+                os.dup2(fd, new)
             sys.stdout = sys.stderr
             _bound_memory()
-            _serve(environment, calls, out)
+            inside.serve(lanes)
     finally:
         os._exit(0)
 
@@ -122,82 +218,3 @@ def _bound_memory() -> None:
     data_pages = int(Path("/proc/self/statm").read_text().split()[5])
     bound = data_pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_DATA, (bound, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
-def _serve(environment: Environment, calls: Sequence[Call], out: Connection) -> None:
-    groups: dict[tuple[str, ...], Any] = {}
-    state: dict[str, Any] = {}
-    at = None
-    for call in calls:
-        if at is not call.trace:
-            at, state = call.trace, {}
-        out.send_bytes(_encode(_outcome_of(environment, call, state, groups)))
-
-
-def _outcome_of(
-    environment: Environment, call: Call, state: dict[str, Any], groups: dict[tuple[str, ...], Any]
-) -> Outcome:
-    try:
-        return _one(environment, call, state, groups), None
-    except Ungraded as error:
-        return None, str(error)[-_KEPT:] or "not given"
-    except BaseException:
-        return None, traceback.format_exc()[-_KEPT:]
-
-
-def _one(
-    environment: Environment, call: Call, state: dict[str, Any], groups: dict[tuple[str, ...], Any]
-) -> float:
-    if call.method.mark.kind != "group_reward":
-        return number_of(_called(environment, call, state))
-    ids = [trace.id for trace in call.group or ()]
-    key = (call.method.name, *ids)
-    if key not in groups:
-        groups.clear()
-        groups[key] = _called(environment, call, {})
-    values = groups[key]
-    if not isinstance(values, Sequence) or len(values) != len(ids):
-        raise TypeError(f"a group reward returns one number for each of its {len(ids)} traces")
-    return number_of(values[ids.index(call.trace.id)])
-
-
-def _called(environment: Environment, call: Call, state: dict[str, Any]) -> Any:
-    """Calls the method on copies, and refuses what it returns where it has changed them."""
-    group = tuple(call.group) if call.group and "group" in call.method.arguments else None
-    before = _encode((call.trace, call.problem, group))
-    trace, problem, group = given = _given.decode(before)
-    choice = last_answer(trace)
-    offered = {
-        "trace": trace,
-        "problem": problem,
-        "group": group,
-        "choice": choice,
-        "answer": choice.message.text if choice else "",
-        "span": call.span,
-        "state": state,
-    }
-    arguments = {name: offered[name] for name in call.method.arguments}
-    value = getattr(environment, call.method.name)(**arguments)
-    if inspect.isawaitable(value):
-        value = asyncio.run(_awaited(value))
-    if _encode(given) != before:
-        raise Ungraded("it changed the trace or the problem that it was given")
-    return value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
-
-
-def number_of(value: Any) -> float:
-    """`value` as a finite number; a truth value counts 0 or 1, a string is no number.
-
-    Raises:
-        Ungraded: it is none.
-    """
-    if not isinstance(value, Real) and not hasattr(value, "__float__"):
-        raise Ungraded(f"returned {type(value).__name__} {str(value)[:80]!r}, not a number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise Ungraded(f"returned {number}, which is no finite number")
-    return number

@@ -184,7 +184,8 @@ def _example(project: Project, problem: Problem | None) -> Trace:
 
 def _is_fault(reason: str) -> bool:
     """Whether the reward broke, rather than said why it cannot be given."""
-    return reason.startswith(("Traceback", "took longer", "the reward ended"))
+    broke = reason.startswith(("took longer", "the reward ended"))
+    return broke or "\nTraceback (most recent call last)" in reason
 
 
 def _last(reason: str | None) -> str:
