@@ -31,6 +31,7 @@ COMMANDS = {
     "promote": "Promote a candidate, if the gates let it.",
     "canary": "Let a version answer a share of the requests.",
     "rollback": "Put the previous deployment back.",
+    "eval": "Try any model on any environment.",
     "status": "What serves, what runs, what waits.",
     "lineage": "The chain from a deployment to the traces that made it, and back.",
     "deploy": "Put a project's flows on Prefect's schedule.",

@@ -1,0 +1,76 @@
+"""`flywheel eval`: any model on any environment."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.cli import echo_json
+from app.start import start
+
+
+@click.command("eval")
+@click.argument("environment", metavar="ENV", default="")
+@click.option("--model", help="A URL of an OpenAI-compatible server, a deployment's name, or base.")
+@click.option("--model-name", help="What the server at the URL calls the model.")
+@click.option("--key-env", metavar="VARIABLE", help="Environment variable with the server's key.")
+@click.option(
+    "--tokens",
+    is_flag=True,
+    default=None,
+    help="The server at the URL gives token ids and log-probabilities (vLLM).",
+)
+@click.option("--n", "samples", type=click.IntRange(1, 1000), help="Attempts a problem (4).")
+@click.option("--concurrency", type=click.IntRange(1, 4096), default=32, show_default=True)
+@click.option("--limit", type=click.IntRange(1), help="The first so many problems.")
+@click.option("--split", type=click.Choice(["heldout", "train", "all"]), help="Side (heldout).")
+@click.option("--temperature", type=click.FloatRange(0, 2), help="Answers are sampled at (1.0).")
+@click.option("--max-tokens", type=click.IntRange(1), help="Of one answer (1024).")
+@click.option(
+    "--config",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of the environment's configuration.",
+)
+@click.option("--project", type=click.Path(path_type=Path), help="Folder with a flywheel.toml.")
+@click.option(
+    "--pass-mark",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Score from which an attempt counts as passed.",
+)
+@click.option("--price-input", type=click.FloatRange(0), help="Dollars a million tokens read.")
+@click.option("--price-output", type=click.FloatRange(0), help="Dollars a million tokens answered.")
+@click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="last",
+    help="Go on with a run; without a name the newest that is not done.",
+)
+@click.option("--list", "listing", is_flag=True, help="The evaluations of this home.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
+def command(listing: bool, as_json: bool, **asked: Any) -> None:  # fmt: skip
+    """Evaluate a model on ENV: a shipped or installed name, package.module:Class, file.py:Class, a
+    project's folder, or verifiers:NAME. Afterwards the report is in the home, evals/RUN."""
+    settings = start(progress=True)
+    from app.evaluation import listed, run, shown
+
+    if listing:
+        found = listed(settings.at())
+        echo_json({"evaluations": found}) if as_json else click.echo(_list(found))
+        return
+    summary = run(settings, asked)
+    echo_json(summary) if as_json else click.echo(shown(summary))
+
+
+def _list(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "no evaluations in this home yet: `flywheel eval ENV --model URL`"
+    return "\n".join(
+        f"{one['run']:<44} {one['state']:<12} {one['reward']:>8}  {one['environment']} by "
+        f"{one['model']}"
+        for one in found
+    )

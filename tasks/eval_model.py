@@ -1,0 +1,140 @@
+"""Whose answers are evaluated: any server at a URL, or a deployment of a project of ours.
+
+Enter what the person named. Leaves where the interception passes calls on to, for the time of a
+block. Invariant: a key is read from the environment variable that was named, sent to that server
+alone, and never shown or kept.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from flywheel.errors import EngineError, UsageError
+from flywheel.home import Home
+from flywheel.lineage import Deployment
+from flywheel.project import Project, base_folder
+from flywheel.settings import Settings, secret
+
+if TYPE_CHECKING:
+    from serving.engines.client import EngineClient
+    from serving.interception import Served
+
+
+def is_url(model: str) -> bool:
+    return model.startswith(("http://", "https://"))
+
+
+def key_of(variable: str | None) -> str | None:
+    """
+    Raises:
+        UsageError: the variable is not set.
+    """
+    if variable is None:
+        return None
+    value = secret(variable)
+    if not value:
+        raise UsageError(f"the environment variable {variable} that --key-env names is not set")
+    return value
+
+
+def at_url(url: str, name: str | None, key: str | None, *, tokens: bool) -> "Served":
+    """A server that somebody runs, asked once whether it is there and which models it has.
+
+    Raises:
+        UsageError: the URL holds a password, or the model must be named.
+        EngineError: it does not answer, or not to this key.
+    """
+    from serving.interception import Served
+
+    if urlsplit(url).username or urlsplit(url).password:
+        raise UsageError("the URL holds a name or password: put the key into --key-env VARIABLE")
+    base = url.rstrip("/").removesuffix("/v1")
+    known = _models(base, key)
+    if name is None:
+        if len(known) != 1:
+            some = ", ".join(known[:8]) or "it lists none"
+            raise UsageError(f"{url} serves {len(known)} models ({some}): --model-name says which")
+        name = known[0]
+    return Served(base, name, key=key, tokens=tokens)
+
+
+def _models(base: str, key: str | None) -> list[str]:
+    """Names of the models that a server lists; none where it has no such list."""
+    import httpx
+
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(trust_env=False, timeout=30.0, headers=headers) as client:
+            answer = client.get(f"{base}/v1/models")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise EngineError(f"no model answers at {base}: {error or type(error).__name__}") from error
+    if answer.status_code in (401, 403):
+        raise EngineError(f"{base} refuses the key (HTTP {answer.status_code}): --key-env names it")
+    try:
+        return [str(one["id"]) for one in answer.json()["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+@contextlib.contextmanager
+def deployed(name: str, home: Home, project: Project, settings: Settings) -> Iterator["Served"]:
+    """A deployment of the project: by its running server, else one for the time of the block.
+
+    Args:
+        name: `base`, `champion`, or a deployment's own name.
+
+    Raises:
+        UsageError: the project has no such deployment.
+        EngineError: no server could be started.
+    """
+    from serving.engines.client import EngineClient
+    from serving.interception import Served
+    from serving.routing import served_as
+    from serving.server import ensure
+
+    deployment = deployment_of(name, home, project, settings)
+    with ensure(home, project, settings) as server:
+        client = EngineClient(server.engine_url, access=server.access)
+        with client, _loaded(client, deployment, home):
+            said = client.health()
+            yield Served(
+                client.url,
+                served_as(deployment),
+                key=server.access.key,
+                deployment=deployment.name,
+                template_digest=said.get("template_digest"),
+                tokenizer_digest=said.get("tokenizer_digest"),
+            )
+
+
+def deployment_of(name: str, home: Home, project: Project, settings: Settings) -> Deployment:
+    from serving.routing import base_deployment, read
+    from storage.queries import records
+
+    base = base_deployment(project.name, str(base_folder(project, settings.models)))
+    route = read(home).projects.get(project.name)
+    known: dict[str, Deployment] = {
+        one.name: one for one in records(home, "deployment", project=project.name)
+    }
+    known |= {"base": base, base.name: base, "champion": route.champion if route else base}
+    if name not in known:
+        raise UsageError(
+            f"{project.name} has no deployment {name!r}; known: {', '.join(sorted(known))}. "
+            "A server elsewhere is named by its URL"
+        )
+    return known[name]
+
+
+@contextlib.contextmanager
+def _loaded(client: "EngineClient", deployment: Deployment, home: Home) -> Iterator[None]:
+    """With the deployment's adapter in the engine; one that was not there goes again."""
+    if deployment.adapter is None or deployment.name in client.models():
+        yield
+        return
+    client.load_adapter(deployment.name, home.path(deployment.adapter))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(EngineError):
+            client.unload_adapter(deployment.name)
