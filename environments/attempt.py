@@ -121,8 +121,9 @@ async def _played(episode: Episode) -> Fault | None:
         return Fault("infrastructure", str(error) or type(error).__name__)
     except CallFailed as error:
         return Fault("call", str(error))
-    except Exception:
-        return Fault("environment", traceback.format_exc()[-_KEPT:])
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"[:500]
+        return Fault("environment", f"{told}\n{traceback.format_exc()[-_KEPT:]}")
     return None
 
 
@@ -220,9 +221,11 @@ async def _live_grades(episode: Episode, trace: Trace) -> list[Grade]:
     """Of the rewards that name `runtime`, while it is there."""
     from environments.grading import Item, grade_all
 
-    live = {method.name for method in episode.environment.methods if "runtime" in method.arguments}
+    around = ("setup", "stop", "cleanup")
+    environment = episode.environment
+    live = [one for one in environment.methods if one.live and one.mark.kind not in around]
     if episode.runtime is None or not live:
         return []
-    item = Item(trace, episode.problem, runtime=episode.runtime)  # type: ignore[call-arg]
-    (grades,) = await asyncio.to_thread(grade_all, episode.environment, [item])
-    return [grade for grade in grades if grade.reward in live]
+    item = Item(trace, episode.problem, runtime=episode.runtime)
+    (grades,) = await asyncio.to_thread(grade_all, environment, [item], methods=live)
+    return grades

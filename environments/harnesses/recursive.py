@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from environments.endpoint import CallFailed
-from environments.harnesses.asking import ask, how, told
+from environments.harnesses.asking import Ended, ask, how, told
 from environments.harnesses.contract import Episode, Recursive
 from environments.harnesses.long_input import Long, split, taken_apart
 from environments.harnesses.toolbox import shortened
@@ -62,6 +62,10 @@ class Recursion:
         """Notes no longer than a part, and the span of the level that they come from."""
         level = f"level-{depth}"
         start, parts = time.time_ns(), split(text, self.config.part)
+        needed = len(parts) + 1
+        if needed > episode.budget.turns - episode.turns:
+            episode.notes["turns_needed"] = episode.turns + needed
+            raise Ended("budget: turns")  # calls that cannot lead to an answer are not made
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def read(number: int) -> str:
