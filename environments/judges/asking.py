@@ -142,7 +142,7 @@ class Asker(NamedTuple):
             "seed": seed_of(question.key, number),
         }
         fact = f"no schema {self.section.url} {self.section.model}"
-        if not self.section.structured or (self.ledger and self.ledger.fact(fact)):
+        if not self.section.structured or (self.ledger and self.ledger.facts(fact)[0]):
             return await endpoint.ask(session, body, deadline)
         try:
             asked = {**body, "response_format": schema(question)}

@@ -1,8 +1,9 @@
 """One question to an OpenAI-compatible endpoint, with retries for infrastructure only.
 
 Enter: a request's body and a deadline. Leaves: the reply, or `Unanswered` with the reason.
-Invariants: a rate limit that the endpoint states is waited for by every process of the home, a
-reply has a largest size, and nothing here outlasts the deadline.
+Invariants: a rate limit that the endpoint states is waited for by every process of the home, one
+that fails again and again is left alone for a while, a reply has a largest size, and nothing here
+outlasts the deadline.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ RETRIES = 5
 LARGEST_REPLY = 1 << 20
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FIRST_PAUSE_S = 0.25
+DOWN_AFTER, DOWN_S = 5, 60.0
+"""After so many questions in a row that got no answer, none is asked for so long."""
 
 
 class Unanswered(FlywheelError):
@@ -55,6 +58,21 @@ class Endpoint(NamedTuple):
         Raises:
             Unanswered: none in time, or the endpoint says no.
         """
+        failed = self._failures()
+        try:
+            reply = await self._tried(session, body, deadline)
+        except Unanswered as error:
+            if self.ledger and error.status in _AGAIN:
+                self.ledger.note(f"failed {self.url}", self._failures(ask=True) + 1)
+                self.ledger.note(f"down {self.url}", self.ledger.clock() + DOWN_S)
+            raise
+        if self.ledger and failed:
+            self.ledger.note(f"failed {self.url}", 0)
+        return reply
+
+    async def _tried(
+        self, session: "ClientSession", body: dict[str, Any], deadline: float
+    ) -> Reply:
         chance = random.Random(seed_of(body))
         for attempt in range(RETRIES + 1):
             await self._wait_for_limit(deadline)
@@ -62,9 +80,9 @@ class Endpoint(NamedTuple):
                 async with asyncio.timeout_at(_loop_time(deadline)):
                     return await self._once(session, body)
             except TimeoutError as error:
-                raise Unanswered("it did not answer in time", charged=True) from error
+                raise Unanswered("no answer in time", charged=True, status=408) from error
             except Unanswered as error:
-                if error.status not in _AGAIN or attempt == RETRIES:
+                if error.status not in _AGAIN or error.status == 408 or attempt == RETRIES:
                     raise
                 pause = _FIRST_PAUSE_S * 2**attempt * (0.5 + chance.random())
                 if time.monotonic() + pause >= deadline:
@@ -92,6 +110,19 @@ class Endpoint(NamedTuple):
             raise Unanswered(reason, charged=True, status=503) from error
         return _reply(data)
 
+    def _failures(self, *, ask: bool = False) -> float:
+        """How many questions in a row got no answer.
+
+        Raises:
+            Unanswered: so many that it is left alone now; never where one only asks.
+        """
+        if self.ledger is None:
+            return 0
+        failed, until = self.ledger.facts(f"failed {self.url}", f"down {self.url}")
+        if not ask and failed >= DOWN_AFTER and until > self.ledger.clock():
+            raise Unanswered(f"{self.url} failed {failed:.0f} times in a row, and is left alone")
+        return failed
+
     def _note_limit(self, said: str | None) -> None:
         wait_s = _seconds(said)
         if wait_s and self.ledger:
@@ -100,7 +131,7 @@ class Endpoint(NamedTuple):
     async def _wait_for_limit(self, deadline: float) -> None:
         if self.ledger is None:
             return
-        wait_s = (self.ledger.fact(f"wait {self.url}") or 0.0) - self.ledger.clock()
+        wait_s = self.ledger.facts(f"wait {self.url}")[0] - self.ledger.clock()
         if wait_s <= 0:
             return
         if time.monotonic() + wait_s >= deadline:

@@ -43,16 +43,12 @@ PATTERNS: dict[str, str] = {
         rf"|(?-i:\bEND (?:OF )?(?:THE )?(?:{_NAMES}|MATERIAL)\b)"
     ),
 }
-LONGEST = 200_000
-"""Characters looked at, from each end."""
 _HIDDEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 """Characters that hide a word from a pattern and from no model."""
 
 
 def found_in(text: str) -> tuple[str, ...]:
     """Names of the patterns that stand in `text`."""
-    if len(text) > 2 * LONGEST:
-        return tuple(dict.fromkeys((*found_in(text[:LONGEST]), *found_in(text[-LONGEST:]))))
     seen, flags = _HIDDEN.sub("", text), re.IGNORECASE | re.DOTALL
     return tuple(name for name, pattern in PATTERNS.items() if re.search(pattern, seen, flags))
 

@@ -17,7 +17,7 @@ from environments.judges.contract import Judged
 from environments.judges.injection import suspicion
 from environments.judges.ledger import Ledger
 from environments.judges.questions import PLAIN, Question, shown
-from environments.judges.quoting import shortened
+from environments.judges.quoting import shortened, whole
 from environments.judges.verdicts import Fits, combined
 from flywheel.errors import MissingPart
 from flywheel.home import Home
@@ -49,10 +49,10 @@ class ModelJudge:
         self, rubric: str, answer: str, *, context: str = "", images: Sequence[Image] = ()
     ) -> Judged:
         """`rubric` "" = the project's."""
-        return await self._judged("score", rubric, {"answer": answer}, context, images)
+        return await self._judged("score", rubric, {"answer": whole(answer)}, context, images)
 
     async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:
-        parts = {"first answer": first, "second answer": second}
+        parts = {"first answer": whole(first), "second answer": whole(second)}
         return await self._judged("compare", rubric, parts, context, ())
 
     def only_informs(self, digest: str) -> str:
@@ -71,7 +71,7 @@ class ModelJudge:
         return digest(self._asker.digest, kind, self._rubric(rubric), votes)
 
     def _rubric(self, given: str) -> str:
-        return given.strip() or self.section.rubric.strip() or PLAIN
+        return whole(given).strip() or self.section.rubric.strip() or PLAIN
 
     @property
     def _asker(self) -> Asker:
@@ -87,13 +87,15 @@ class ModelJudge:
                 reason = f"the {name} has {len(text)} characters; this judge is shown {longest}"
                 return Judged(None, reason, cost_usd=0.0, digest=own)
         seen, unseen = shown(images, self.section.vision, self.bytes_of)
-        question = Question(kind, self._rubric(rubric), tuple(parts.values()),
-                            shortened(context, longest), seen, self.section.scale)  # fmt: skip
+        given_to = shortened(whole(context), longest)
+        question = Question(
+            kind, self._rubric(rubric), tuple(parts.values()), given_to, seen, self.section.scale
+        )
         async with session() as opened:
             votes = await asyncio.gather(
                 *(self._vote(opened, question, number) for number in range(self.section.votes))
             )
-        suspect = suspicion({**parts, "context": question.context})
+        suspect = suspicion({**parts, "context": given_to})
         return self._verdict(votes, unseen)._replace(digest=own, suspect=suspect)
 
     async def _vote(

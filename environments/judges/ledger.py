@@ -152,10 +152,14 @@ class Ledger:
 
     # --- what processes tell one another --------------------------------------------------------
 
-    def fact(self, key: str) -> float | None:
+    def facts(self, *keys: str) -> list[float]:
+        """The values noted under `keys`; 0 = nothing was noted."""
         with self._open() as database:
-            row = database.execute("SELECT value FROM facts WHERE key = ?", [key]).fetchone()
-        return row[0] if row else None
+            rows = database.execute(
+                f"SELECT key, value FROM facts WHERE key IN ({', '.join('?' * len(keys))})", keys
+            ).fetchall()
+        found = dict(rows)
+        return [found.get(key, 0.0) for key in keys]
 
     def note(self, key: str, value: float) -> None:
         with self._writing() as database:

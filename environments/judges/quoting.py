@@ -34,10 +34,16 @@ def block(name: str, text: str, mark: str) -> str:
     return f"<<<{name} {mark}\n{defused(text)}\n{name} {mark}>>>"
 
 
+def whole(text: str) -> str:
+    """`text` that any endpoint takes: without NULs and halves of characters."""
+    return (
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+    )
+
+
 def defused(text: str) -> str:
-    """`text` without control tokens (a backslash parts them), NULs and halves of characters."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _MARKS.sub(lambda found: found[0] + "\\", whole.replace("\0", "\ufffd"))
+    """`text` without control tokens: a backslash parts them."""
+    return _MARKS.sub(lambda found: found[0] + "\\", text)
 
 
 def shortened(text: str, longest: int) -> str:
