@@ -111,8 +111,10 @@ class Runtime(Protocol):
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         cwd: str = ".",
+        door: str | None = None,
     ) -> Ran:
-        """`limits`: instead of the configuration's."""
+        """`limits`: instead of the configuration's. `door`: a URL on a loopback address of the
+        host that the program reaches under that very URL, though it has no network else."""
         ...
 
     async def read(self, path: str, *, limit: int = 16 * MIB) -> bytes:
