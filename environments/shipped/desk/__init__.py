@@ -1,0 +1,1 @@
+"""An order desk: tools on a small database, a policy, a simulated user."""

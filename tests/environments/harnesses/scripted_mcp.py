@@ -1,0 +1,74 @@
+"""An MCP server that does what its tools' names say, in JSON lines: the far edge of a pipe."""
+
+import json
+import os
+import sys
+import time
+
+PIXEL = "iVBORw0KGgo" * 4
+TOOLS = ("echo", "fail", "refuse", "hang", "die", "huge", "kinds", "structured", "where", "a.b c")
+KINDS = [
+    {"type": "text", "text": "three things"},
+    {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+    {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "inside"}},
+    {"type": "resource", "resource": {"uri": "file:///b.bin", "blob": "AAAA"}},
+    {"type": "resource_link", "uri": "file:///c.txt", "name": "c"},
+]
+
+
+def answer(method: str, params: dict) -> dict:
+    if method == "initialize":
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "scripted", "version": "1"},
+        }
+    if method == "tools/list":
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        page = int(params.get("cursor") or 0)
+        tools = [{"name": name, "inputSchema": schema} for name in TOOLS[page * 4 : page * 4 + 4]]
+        more = {"nextCursor": str(page + 1)} if (page + 1) * 4 < len(TOOLS) else {}
+        return {"tools": tools, **more}
+    if method == "tools/call":
+        return call(params["name"], params.get("arguments") or {})
+    raise LookupError(f"no method {method}")
+
+
+def call(name: str, arguments: dict) -> dict:
+    text = arguments.get("text", "")
+    if name == "hang":
+        return {}
+    if name == "die":
+        print("the disk is on fire", file=sys.stderr, flush=True)
+        os._exit(7)
+    if name == "refuse":
+        raise LookupError("not like this")
+    if name == "structured":
+        return {"content": [], "structuredContent": {"sum": 3}}
+    if name == "kinds":
+        return {"content": KINDS}
+    said = {"fail": "it went wrong", "huge": "x" * 20_000_000, "where": os.getcwd()}.get(name, text)
+    return {"content": [{"type": "text", "text": said}], "isError": name == "fail"}
+
+
+def main() -> None:
+    mute = "mute" in sys.argv
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" not in asked or mute:
+            continue
+        name = asked.get("params", {}).get("name")
+        if asked["method"] == "tools/call" and name == "hang":
+            continue
+        reply = {"jsonrpc": "2.0", "id": asked["id"]}
+        try:
+            reply["result"] = answer(asked["method"], asked.get("params") or {})
+        except LookupError as error:
+            code = -32601 if asked["method"] != "tools/call" else -32602
+            reply["error"] = {"code": code, "message": str(error.args[0])}
+        print(json.dumps(reply), flush=True)
+    time.sleep(60 if mute else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""MCP servers as tools: a scripted server of plain JSON, and servers of the official package."""
+
+import asyncio
+import json
+import random
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.define import Environment
+from environments.endpoint import connect
+from environments.harnesses import mcp_tools
+from environments.harnesses.contract import (
+    Access,
+    Budget,
+    Episode,
+    EpisodeFailed,
+    Mcp,
+    McpServer,
+    Tool,
+)
+from environments.harnesses.mcp import McpHarness
+from environments.harnesses.mcp_tools import Server, connected, tools_of
+from environments.harnesses.toolbox import WrongCall
+from environments.harnesses.user import ScriptedUser, answer
+from environments.harnesses.user_server import user_server
+from flywheel.records import Problem, say
+
+SCRIPT = Path(__file__).with_name("scripted_mcp.py")
+COMMAND = (sys.executable, "-S", str(SCRIPT))
+SCRIPTED = McpServer(name="scripted", command=COMMAND)
+
+
+class Office(Environment):
+    async def user(self, episode: Episode, said: str) -> str | None:
+        memory = episode.state.setdefault("user", {})
+        return await answer(ScriptedUser(turns=("Order A1, please.",)), said, memory, episode.spans)
+
+
+def episode(*servers: McpServer, tool_s: float = 30.0) -> Episode:
+    environment = Office()
+    environment.harness = Mcp(servers=servers, budget=Budget(tool_s=tool_s, tool_output=1000))
+    problem = Problem(environment="office", messages=(say("user", "Go."),))
+    access = Access("http://127.0.0.1:9/v1", "key", "model")
+    return Episode(environment, problem, access, random.Random(0))
+
+
+def using(
+    what: Callable[[dict[str, Tool], Episode], Awaitable[Any]],
+    *servers: McpServer,
+    tool_s: float = 30.0,
+) -> Any:
+    """What `what` makes of the servers' tools."""
+    one = episode(*servers, tool_s=tool_s)
+
+    async def run() -> Any:
+        async with AsyncExitStack() as stack:
+            opened: list[Server] = [
+                await stack.enter_async_context(connected(one, server)) for server in servers
+            ]
+            return await what({tool.name: tool for tool in await tools_of(opened)}, one)
+
+    return asyncio.run(run())
+
+
+def test_tools_are_listed_over_all_pages_and_called() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        assert tools["echo"].parameters["properties"] == {"text": {"type": "string"}}
+        return list(tools), await tools["echo"].call(text="hello"), await tools["a_b_c"].call()
+
+    names, said, other = using(what, SCRIPTED)
+    assert names[:2] == ["echo", "fail"] and len(names) == 10
+    assert names[-1] == "a_b_c"  # as the protocol takes it; the server is asked by its own name
+    assert (said, other) == ("hello", "")
+
+
+def test_all_kinds_of_content_are_told_in_text() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        return await tools["kinds"].call(), await tools["structured"].call()
+
+    kinds, structured = using(what, SCRIPTED)
+    assert kinds.splitlines() == [
+        "three things",
+        "[image image/png, 33 bytes: not shown]",
+        "[resource file:///a.txt]",
+        "inside",
+        "[resource file:///b.bin bytes, 3 bytes: not shown]",
+        "[resource file:///c.txt c]",
+    ]
+    assert json.loads(structured) == {"sum": 3}
+
+
+def test_errors_of_tools_and_of_the_protocol_are_told_the_model() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        with pytest.raises(WrongCall, match="it went wrong"):
+            await tools["fail"].call()
+        with pytest.raises(WrongCall, match="not like this"):
+            await tools["refuse"].call()
+        return await tools["echo"].call(text="still there")
+
+    assert using(what, SCRIPTED) == "still there"
+
+
+def test_a_call_that_is_not_answered_is_an_error_and_silence_is_infrastructure() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> None:
+        for _again in range(mcp_tools.SILENT - 1):
+            with pytest.raises(WrongCall, match="hang did not answer within"):
+                await tools["hang"].call()
+        with pytest.raises(EpisodeFailed, match="times in a row"):
+            await tools["hang"].call()
+
+    using(what, SCRIPTED, tool_s=0.3)
+
+
+def test_a_server_that_dies_is_infrastructure() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> None:
+        with pytest.raises(EpisodeFailed, match="scripted is gone"):
+            await tools["die"].call()
+
+    using(what, SCRIPTED)
+
+
+def test_a_server_that_cannot_start_or_says_nothing_is_infrastructure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nothing(tools: dict[str, Tool], _: Episode) -> None: ...
+
+    with pytest.raises(EpisodeFailed, match=r"none is gone: .*no-such-program"):
+        using(nothing, McpServer(name="none", command=("no-such-program",)))
+    with pytest.raises(EpisodeFailed, match="neither a command nor a URL"):
+        using(nothing, McpServer(name="none"))
+    monkeypatch.setattr(mcp_tools, "CONNECT_S", 0.5)
+    with pytest.raises(EpisodeFailed, match="mute did not answer within"):
+        using(nothing, McpServer(name="mute", command=(*COMMAND, "mute")))
+
+
+def test_20_mb_of_a_result_are_cut_before_the_model_sees_them(engine: Any) -> None:
+    one = acted(engine, [("huge", {})], SCRIPTED)
+    result = next(span.result for span in one.spans if span.kind == "tool")
+    assert result is not None and len(result.content) < 1100
+    assert result.content.endswith("[cut: the first 1000 of 20000000 characters]")
+
+
+def test_names_that_clash_are_told_apart_by_their_servers() -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        return set(tools), await tools["second__echo"].call(text="2")
+
+    names, said = using(what, SCRIPTED, McpServer(name="second", command=COMMAND))
+    assert {"scripted__echo", "second__echo"} < names and "echo" not in names
+    assert said == "2"
+
+
+def acted(engine: Any, calls: list[tuple[str, dict[str, Any]]], *servers: McpServer) -> Episode:
+    """A model that makes these calls, one a turn, and then answers."""
+    left = list(calls)
+
+    def reply(asked: dict[str, Any]) -> tuple[int, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": "done"}
+        if left:
+            name, arguments = left.pop(0)
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": function}],
+            }
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {"model": "m", "choices": [choice]}
+
+    engine.reply = reply
+    one = episode(*servers)
+    one.access = Access(f"{engine.url}/v1", "key", "model")
+
+    async def run() -> None:
+        async with connect(30) as session:
+            one.session = session
+            await McpHarness(one.environment.harness).run(one)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    return one
+
+
+def test_the_model_meets_the_environments_user_as_a_server(engine: Any) -> None:
+    calls = [
+        ("talk_to_user", {"message": "How can I help?"}),
+        ("talk_to_user", {"message": "Done."}),
+    ]
+    one = acted(engine, calls, McpServer(name="user"))
+    said = [span.result.content for span in one.spans if span.result]
+    assert said == ["Order A1, please.", "[The user has left the conversation.]"]
+    assert one.state["user"]["ended"] == "satisfied"
+    assert one.ended == "answered"
+    offered = engine.asked[0]["tools"][0]["function"]
+    assert offered["name"] == "talk_to_user"
+    assert offered["parameters"]["required"] == ["message"]
+
+
+@pytest.fixture
+def over_http() -> Iterator[str]:
+    """A server of the official package behind streamable HTTP, in a thread of the test."""
+    import uvicorn
+
+    async def answers(said: str) -> str | None:
+        return f"heard {said}"
+
+    app = user_server(answers).streamable_http_app()
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=lambda: server.run(sockets=[port]))
+        thread.start()
+        yield f"http://127.0.0.1:{port.getsockname()[1]}/mcp"
+        server.should_exit = True
+        thread.join(30)
+
+
+def test_streamable_http(over_http: str) -> None:
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        return await tools["talk_to_user"].call(message="hi")
+
+    assert using(what, McpServer(name="user", url=over_http)) == "heard hi"
+
+
+def test_a_url_where_nobody_is_is_infrastructure() -> None:
+    async def nothing(tools: dict[str, Tool], _: Episode) -> None: ...
+
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{port.getsockname()[1]}/mcp"
+        with pytest.raises(EpisodeFailed, match="http is gone"):
+            using(nothing, McpServer(name="http", url=url))
+
+
+def test_the_simulated_user_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "user.json").write_text(json.dumps({"kind": "scripted", "turns": ["Hello."]}))
+    memory = tmp_path / "memory.json"
+    command = (sys.executable, "-m", "environments.harnesses.user_server",
+               str(tmp_path / "user.json"), "--memory", str(memory))  # fmt: skip
+
+    async def what(tools: dict[str, Tool], _: Episode) -> Any:
+        return [await tools["talk_to_user"].call(message=text) for text in ("Hi", "Bye")]
+
+    root = str(Path(__file__).resolve().parents[3])
+    server = McpServer(name="user", command=command, env={"PYTHONPATH": root})
+    assert using(what, server) == ["Hello.", "[The user has left the conversation.]"]
+    assert json.loads(memory.read_text())["ended"] == "satisfied"
