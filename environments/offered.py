@@ -28,6 +28,7 @@ CHANGED = "it changed the trace or the problem that it was given"
 PLAIN = (float, bool, int)
 """What most rewards return."""
 _LINE = 300
+_HEAD = "Traceback (most recent call last):\n  "
 _OF_TRACE = frozenset(("trace", "choice", "span"))
 T = TypeVar("T")
 
@@ -190,4 +191,5 @@ def reason_of(error: BaseException) -> str:
         traceback.clear_frames(error.__traceback__)  # they hold what filled the memory
     told = "".join(traceback.format_exception(error))
     line = traceback.format_exception_only(error)[-1].strip().partition("\n")[0][:_LINE]
-    return f"{line}\n{told[-(KEPT - len(line) - 1) :]}"
+    room = KEPT - len(line) - len(_HEAD) - 2
+    return f"{line}\n" + (told if len(told) <= room else f"{_HEAD}…{told[-room:]}")
