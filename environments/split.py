@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from environments.near import NearIndex
+from environments.near import Frequencies, NearIndex
 from environments.tasksets.contract import Side, TaskSet
 from flywheel.ids import digest
 from flywheel.project import ProblemsSection
@@ -31,10 +31,12 @@ def split(problems: Iterable[Problem], section: ProblemsSection, near_duplicate:
     `near_duplicate` is the word-trigram Jaccard of the users' own words from which two problems
     count as the same.
     """
+    problems = list(problems)
     kept: list[Problem] = []
     left_out: Counter[str] = Counter()
     owners: dict[tuple[str, str], Side] = {}
-    texts = {"train": NearIndex(near_duplicate), "heldout": NearIndex(near_duplicate)}
+    frequencies = Frequencies(problem.text for problem in problems)
+    texts = {side: NearIndex(near_duplicate, frequencies) for side in ("train", "heldout")}
     for problem in problems:
         side = side_of(problem, section)
         other: Side = "heldout" if side == "train" else "train"
