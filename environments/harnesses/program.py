@@ -13,8 +13,9 @@ from pathlib import PurePath
 from typing import Any
 
 from environments.chat import to_chat
-from environments.harnesses.contract import Access, Episode, EpisodeFailed, Program
-from environments.runtimes.contract import Ran
+from environments.harnesses.contract import Access, Episode, Program
+from environments.runtimes.contract import Container, Ran
+from flywheel.errors import ProjectError
 from flywheel.records import Span
 
 LAST_S = 5.0
@@ -28,9 +29,14 @@ class ProgramHarness:
     async def run(self, episode: Episode) -> None:
         runtime, kind = episode.runtime, episode.environment.runtime
         if runtime is None or kind is None:
-            raise EpisodeFailed(
+            raise ProjectError(
                 f"{episode.environment.name}: a program needs a runtime to run in: set "
                 '[environment.config] runtime = {kind = "sandbox"}'
+            )
+        if isinstance(kind, Container):
+            raise ProjectError(
+                f"{episode.environment.name}: a container has no way to the model's address on "
+                "this machine: let the program run in a sandbox, or trusted"
             )
         prompt = "\n\n".join(filter(None, (one.text for one in episode.problem.messages)))
         posed = {
@@ -48,7 +54,7 @@ class ProgramHarness:
                 env=_environment(episode.access)
                 | {k: _filled(v, episode.access, prompt) for k, v in self.config.env.items()},
                 limits=limits,
-                door=episode.access.url,
+                door=None if limits.network else episode.access.url,
             )
             episode.ended = _ended(ran)
         finally:
