@@ -31,6 +31,8 @@ class Settings(BaseSettings):
     written out."""
     vllm: Path = Path(__file__).resolve().parent.parent / ".venv-vllm"
     """FLYWHEEL_VLLM: the environment that `make install-vllm` made."""
+    verifiers: Path = Path(__file__).resolve().parent.parent / ".venv-verifiers"
+    """FLYWHEEL_VERIFIERS: the environment that `make install-verifiers` made."""
     engine: Literal["embedded", "vllm"] | None = None
     """FLYWHEEL_ENGINE, or `flywheel serve --engine`: goes before what a project names."""
     engine_key: SecretStr | None = None
