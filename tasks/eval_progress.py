@@ -19,10 +19,10 @@ class Pace:
         self._before = rows.done
         self._said = (0.0, "")
 
-    def note(self) -> str:
+    def note(self, *, fresh: bool = False) -> str:
         """Computed anew every few seconds; the line is shown more often."""
         now = time.monotonic()
-        if now - self._said[0] > _EVERY_S:
+        if fresh or now - self._said[0] > _EVERY_S:
             self._said = (now, self._note(now - self._since))
         return self._said[1]
 

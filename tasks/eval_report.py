@@ -110,7 +110,7 @@ def page(
     )
     scores = [row.score for row in rows if row.score is not None]
     plots = "".join((histogram(scores), tries(summary["pass"]), intervals(summary["slices"])))
-    title = _e(f"{about['environment']} by {about['model']}")
+    title = _e(f"{Path(about['environment']).name} by {about['model']}")
     # Within a script element only "<" could end it; the rest keeps old readers of JSON content.
     held = json.dumps(data, separators=(",", ":"))
     for sign in "<>&":

@@ -73,6 +73,7 @@ class Work:
         for task in (writing, grading):
             task.result()
         await self._rest(grade)
+        report("evaluating", self.rows.done, self.rows.planned, self.pace.note(fresh=True))
         await asyncio.to_thread(self.send, send)
 
     def send(self, send: Sending) -> None:

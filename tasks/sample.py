@@ -1,17 +1,22 @@
 """Sample: the champion answers each training problem several times; every answer is graded.
 
 Rollouts are sampled in fixed chunks and committed whole: a chunk that was killed is sampled again,
-with the same seeds as the same batch, and gives the same rollouts.
+with the same seeds as the same batch, and gives the same rollouts; episodes of several calls keep
+their ids and seeds, so that they too are never there twice.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.progress import report
 from flywheel.records import Origin
+from tasks.playing import graded, judge_of, opens
 from tasks.step import step
-from tasks.turns import Turn, engine, environment_of, home, note, project_of
+from tasks.turns import Turn, engine, environment_of, home, note, project_of, run_folder
+
+if TYPE_CHECKING:
+    from environments.rollouts import Sampler
 
 
 def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
@@ -61,27 +66,16 @@ def answers(
     side: str = "",
 ) -> dict[str, Any]:
     """Samples, grades and commits the answers of `model` to some problems, as one segment."""
-    from environments.grading import Item, grade_all, score
-    from environments.rollouts import Sampler, sample
-    from serving.routing import served_as
+    from environments.grading import score
+    from environments.rollouts import sample
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.queries import problems as stored
 
     project = project_of(turn)
-    environment = environment_of(project)
-    client = engine()
-    said = client.health()
-    sampler = Sampler(
-        client.url,
-        served_as(deployment),
-        key=client.access.key,
-        deployment=deployment.name,
-        template_digest=said.get("template_digest"),
-        tokenizer_digest=said.get("tokenizer_digest"),
-    )
+    environment, sampler = environment_of(project), sampler_of(deployment)
     known = {one.id: one for one in stored(home(), ids=problem_ids)}
-    traces = sample(
+    done = sample(
         environment,
         [known[one] for one in problem_ids],
         sampler,
@@ -93,15 +87,29 @@ def answers(
         origin=origin,
         side=side,
         chunk_id=name,
+        opens=opens(environment, sampler, run_folder(turn) / "runtimes"),
     )
-    groups = {one: [trace for trace in traces if trace.problem_id == one] for one in problem_ids}
-    given = grade_all(
-        environment,
-        [Item(one, known[str(one.problem_id)], groups[str(one.problem_id)]) for one in traces],
-    )
-    grades = [grade for one in given for grade in one]
+    given = graded(environment, done, known, judge_of(environment, project))
     failpoint("turn.before_rollouts_commit")
+    traces, grades = [one.trace for one in done], [grade for one in given for grade in one]
     Inbox(home()).append([*traces, *grades], name=name)
     commit(home())
     scores = [value for one in given if (value := score(one)) is not None]
-    return {"rollouts": len(traces), "graded": len(scores), "reward": sum(scores), "segment": name}
+    return {"rollouts": len(done), "graded": len(scores), "reward": sum(scores), "segment": name}
+
+
+def sampler_of(deployment: Deployment) -> "Sampler":
+    """Where a deployment answers: the engine of the server that runs in this home."""
+    from environments.rollouts import Sampler
+    from serving.routing import served_as
+
+    client = engine()
+    said = client.health()
+    return Sampler(
+        client.url,
+        served_as(deployment),
+        key=client.access.key,
+        deployment=deployment.name,
+        template_digest=said.get("template_digest"),
+        tokenizer_digest=said.get("tokenizer_digest"),
+    )

@@ -1,8 +1,4 @@
-"""A model at a URL whose answers a test writes: the far edge of the network, not our engine.
-
-`python -m tests.tasks.answering PORT` is one of its own process, which answers with the last number
-of the question (so that half of the questions that ask for it are right) and says what it was asked.
-"""
+"""A model at a URL whose answers a test writes: the far edge of the network, not our engine."""
 
 import asyncio
 import contextlib
@@ -23,7 +19,7 @@ class Model:
         self.requests: list[dict[str, Any]] = []
         self.url = ""
 
-    async def chat(self, request: web.Request) -> web.Response:
+    async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)
         await asyncio.sleep(self.delay)
@@ -32,6 +28,8 @@ class Model:
             return web.json_response({"error": {"message": "told to fail"}}, status=said)
         message = {"role": "assistant", "content": said} if isinstance(said, str) else said
         finish = "tool_calls" if message.get("tool_calls") else "stop"
+        if body.get("stream"):
+            return await _streamed(request, body["model"], message, finish)
         choice = {"index": 0, "message": message, "finish_reason": finish}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response(
@@ -47,6 +45,27 @@ class Model:
         made.router.add_post("/v1/chat/completions", self.chat)
         made.router.add_get("/v1/models", self.models)
         return made
+
+
+async def _streamed(
+    request: web.Request, model: str, message: dict[str, Any], finish: str
+) -> web.StreamResponse:
+    """The same as one event, as servers that stream would send it."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    calls = [{"index": at, **one} for at, one in enumerate(message.get("tool_calls", ()))]
+    delta = {**message, **({"tool_calls": calls} if calls else {})}
+    base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model}
+    for choices, used in (
+        ([{"index": 0, "delta": delta, "finish_reason": None}], None),
+        ([{"index": 0, "delta": {}, "finish_reason": finish}], None),
+        ([], usage),
+    ):
+        event = {**base, "choices": choices, "usage": used}
+        await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+    await response.write(b"data: [DONE]\n\n")
+    return response
 
 
 @contextlib.contextmanager
