@@ -5,10 +5,12 @@ Invariant: what cannot be graded is never asked: it is null with its reason, not
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from environments.board import Outcome
 from environments.define import Environment, Method
+from environments.judges.standing import judged
 from environments.offered import Call
 from flywheel.records import Grade, Problem, Span, Trace, Truncated, model_spans
 
@@ -49,6 +51,8 @@ class Asked:
         self.methods = [method for method in chosen if method.mark.kind in GRADED]
         self.lanes: list[Sequence[Call]] = []
         self.slots = 0
+        self.rows: dict[Path, dict[int, tuple[Item, dict[str, int]]]] = {}
+        """What grader scripts are asked: by script and item, the slot of each key."""
         self._items: list[tuple[Item, list[_Slot]]] = []
         self._groups: dict[tuple[str, ...], Call] = {}
         self._gradable: dict[int, tuple[Trace, ...]] = {}
@@ -63,6 +67,8 @@ class Asked:
                 reason = silent or _why_not(method, item)
                 if reason is not None:
                     slots.append(_Slot(method, span.id if span else None, reason))
+                elif method.script is not None:
+                    slots.append(self._scripted(method, method.script, item))
                 elif method.mark.kind == "group_reward":
                     slots.append(self._in_group(method, item))
                 else:
@@ -88,6 +94,12 @@ class Asked:
         )
         self.slots += len(group) if group else 1
         return call
+
+    def _scripted(self, method: Method, script: Path, item: Item) -> _Slot:
+        _, keys = self.rows.setdefault(script, {}).setdefault(len(self._items), (item, {}))
+        keys[method.name] = self.slots
+        self.slots += 1
+        return _Slot(method, None, None, keys[method.name])
 
     def _in_group(self, method: Method, item: Item) -> _Slot:
         """The method is called once for all of the group that can be graded."""
@@ -118,18 +130,20 @@ class Asked:
     def _grade(self, item: Item, slot: _Slot, outcome: Outcome) -> Grade:
         method, problem = slot.method, item.problem
         rests_on_truth = outcome.value is not None and method.needs_truth and problem is not None
-        return Grade(
+        given = Grade(
             trace_id=item.trace.id,
             reward=method.name,
             value=outcome.value,
             weight=method.mark.weight,
             reason=outcome.reason,
-            kind="judge" if "judge" in method.arguments else "code",
             grader=self.environment.digest,
             problem_id=self._problem_id(problem),
             span_id=slot.span_id,
             confirmed_by=problem.truth_from if rests_on_truth and problem else None,
         )
+        if "judge" not in method.arguments:
+            return given
+        return judged(given, item.judge, outcome.judged)
 
     def _problem_id(self, problem: Problem | None) -> str | None:
         if problem is not None and id(problem) not in self._problem_ids:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.from_traffic import FromTraffic
+from environments.graders.script import Script, methods_of, scripts_of
 from environments.harnesses.contract import Episode, HarnessConfig, Single, Tool
 from environments.marks import (
     Body,
@@ -63,7 +64,7 @@ class Environment(FromTraffic, metaclass=Body):
     long_limit_s: ClassVar[float] = 120.0
     """The same of one that names `runtime`, `sandbox` or `judge`, and of a grader script."""
     graders: ClassVar[Sequence[str]] = ()
-    """Grader scripts beside the file: see `environments.scripts`."""
+    """Grader scripts beside the file: see `environments.graders.script`."""
 
     harness: HarnessConfig = Single()
     """How the model acts, unless the configuration says otherwise."""
@@ -135,13 +136,30 @@ class Environment(FromTraffic, metaclass=Body):
                     f"{self.name}.{method.name} names 'sandbox', and the environment has no "
                     "runtime: write `runtime = Sandbox()` in its class"
                 )
-        return tuple(weighted(self.name, found, self.config.weights))
+        return tuple(weighted(self.name, [*found, *self._scripted(found)], self.config.weights))
+
+    def _scripted(self, found: Sequence[Method]) -> list[Method]:
+        taken = {method.name: self.name for method in found}
+        given = [method for script in self.grader_scripts for method in methods_of(script)]
+        for method in given:
+            if method.name in taken:
+                raise ProjectError(
+                    f"{method.script} gives {method.name!r}, and so does {taken[method.name]}"
+                )
+            taken[method.name] = str(method.script)
+        return given
+
+    @cached_property
+    def grader_scripts(self) -> list[Script]:
+        """What stands in `graders`, of the class and of its configuration, read."""
+        return scripts_of(self)
 
     @cached_property
     def digest(self) -> str:
         """Of the source, the configuration and the version: who graded."""
         source = self.source if self.source is not None else inspect.getsource(type(self))
-        return digest(self.name, self.version, self.config.model_dump(mode="json"), source)
+        scripts = [script.text for script in self.grader_scripts]
+        return digest(self.name, self.version, self.config.model_dump(mode="json"), source, scripts)
 
     # --- hooks of the task set and of harnesses ------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from environments.asked import Asked, Item, why_ungradable
+from environments.board import Outcome
 from environments.define import Environment, Method
 from environments.isolation import run_isolated
 from flywheel.records import Grade, Problem, Trace
@@ -46,7 +47,29 @@ def grade_all(
         asked = Asked(environment, methods)
         for item in items:
             asked.add(item)
-        return asked.grades(run_isolated(environment, asked.lanes, asked.slots))
+        outcomes = run_isolated(environment, asked.lanes, asked.slots)
+        if asked.rows:
+            _ask_scripts(environment, asked, outcomes, cache)
+        return asked.grades(outcomes)
+
+
+def _ask_scripts(
+    environment: Environment, asked: Asked, outcomes: list[Outcome], cache: Path | None
+) -> None:
+    from environments.graders.interpreter import interpreter
+    from environments.graders.session import run_script
+    from flywheel.settings import Settings
+
+    at = cache or Settings().at().cache
+    for script in environment.grader_scripts:
+        rows = list(asked.rows.get(script.path, {}).values())
+        if not rows:
+            continue
+        given = [(item.trace, item.problem) for item, _ in rows]
+        found = run_script(script, interpreter(script, at), given, environment.long_limit_s)
+        for (_, keys), one in zip(rows, found, strict=True):
+            for name, slot in keys.items():
+                outcomes[slot] = one[name]
 
 
 @contextlib.contextmanager

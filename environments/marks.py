@@ -50,7 +50,7 @@ class Method(NamedTuple):
     mark: Mark
     arguments: tuple[str, ...]
     script: Path | None = None
-    """The grader that gives it, where no method does (`environments.scripts`)."""
+    """The grader that gives it, where no method does (`environments.graders`)."""
 
     @property
     def needs_truth(self) -> bool:

@@ -66,6 +66,11 @@ class Home:
         return self.root / "server.json"
 
     @property
+    def cache(self) -> Path:
+        """What can be made again: environments of grader scripts."""
+        return self.root / "cache"
+
+    @property
     def engine(self) -> Path:
         """What a running engine needs: sockets, caches, copies of the adapters it has."""
         return self.root / "engine"

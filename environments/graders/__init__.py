@@ -1,0 +1,1 @@
+"""Grader scripts: rewards that are single files with dependencies of their own."""
