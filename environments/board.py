@@ -18,13 +18,15 @@ WAITING, RUNNING, GIVEN, NULL, LOST = range(5)
 LOOP = -1
 """In the place of the slot at work: an event loop that has several under way."""
 _HEAD = 16
-_frame = msgspec.msgpack.Decoder(tuple[int, str])
+_frame = msgspec.msgpack.Decoder(tuple[int, str | None, str])
 
 
 class Outcome(NamedTuple):
     value: float | None
     reason: str | None = None
     """Why there is no value, or what a judge said beside one."""
+    judged: str = ""
+    """Digest of the judge that had a part in it; "" = none was heard."""
 
 
 class Board:
@@ -35,6 +37,7 @@ class Board:
         self.states = memory[_HEAD + 8 * size : _HEAD + 9 * size]
         self.reasons: dict[int, str] = {}
         """Of the parent: what `collect` has read so far."""
+        self.judged: dict[int, str] = {}
         self._written = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the board
         self._fd = self._written.fileno()
 
@@ -53,8 +56,8 @@ class Board:
         self._head[0] = LOOP
 
     def give(self, slot: int, outcome: Outcome) -> None:
-        if outcome.reason is not None:
-            data = msgspec.msgpack.encode((slot, outcome.reason))
+        if outcome.reason is not None or outcome.judged:
+            data = msgspec.msgpack.encode((slot, outcome.reason, outcome.judged))
             os.write(self._fd, len(data).to_bytes(4, "little") + data)
         if outcome.value is None:
             self.states[slot] = NULL
@@ -83,8 +86,10 @@ class Board:
             end = at + 4 + int.from_bytes(data[at : at + 4], "little")
             if end > len(data):
                 break  # it died while it wrote
-            slot, reason = _frame.decode(data[at + 4 : end])
-            self.reasons[slot], at = reason, end
+            slot, reason, judged = _frame.decode(data[at + 4 : end])
+            if reason is not None:
+                self.reasons[slot] = reason
+            self.judged[slot], at = judged, end
         os.ftruncate(self._fd, 0)
         os.lseek(self._fd, 0, os.SEEK_SET)
 
@@ -95,4 +100,4 @@ class Board:
 
     def outcome(self, slot: int) -> Outcome:
         value = self.values[slot] if self.states[slot] == GIVEN else None
-        return Outcome(value, self.reasons.get(slot))
+        return Outcome(value, self.reasons.get(slot), self.judged.get(slot, ""))

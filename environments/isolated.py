@@ -32,8 +32,10 @@ _STOP_S = 30.0
 Lane = Sequence[Call]
 
 
-def limit_of(environment: "Environment", method: Method) -> float:
-    return environment.long_limit_s if method.slow else environment.limit_s
+def limit_of(environment: "Environment", call: Call) -> float:
+    """Seconds; a judge says how long its own limits let it take."""
+    limit = environment.long_limit_s if call.method.slow else environment.limit_s
+    return max(limit, len(call.slots) * getattr(call.judge, "limit_s", 0.0))
 
 
 def given_up(method: Method) -> str:
@@ -83,7 +85,7 @@ class Inside(NamedTuple):
             outcomes = _checked(call, offer, value)
         except BaseException as error:
             outcomes = [Outcome(None, reason_of(error))] * len(call.slots)
-        self._give(call, outcomes)
+        self._give(call, offer.as_heard(outcomes))
 
     def _give(self, call: Call, outcomes: Iterable[Outcome]) -> None:
         for slot, outcome in zip(call.slots, outcomes, strict=True):
@@ -121,7 +123,7 @@ class Inside(NamedTuple):
 
     async def _wait_for(self, call: Call, offer: Offer, boxes: asyncio.Semaphore) -> None:
         """One call within its time. One that cannot even be cancelled is left behind."""
-        limit = limit_of(self.environment, call.method)
+        limit = limit_of(self.environment, call)
         if "sandbox" in call.method.arguments:
             await boxes.acquire()
         self.board.enter(call.at, loop=True)
@@ -130,7 +132,7 @@ class Inside(NamedTuple):
         if "sandbox" in call.method.arguments:
             boxes.release()
         if done:
-            self._give(call, task.result())
+            self._give(call, offer.as_heard(task.result()))
             return
         task.cancel()
         self.lost[call.method.name] += 1

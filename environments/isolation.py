@@ -176,7 +176,7 @@ class _Outside:
 
     def _limit(self, at: int) -> float:
         calls = self.calls.values() if at == LOOP else (self.calls[at],)
-        return max(limit_of(self.environment, call.method) for call in calls)
+        return max(limit_of(self.environment, call) for call in calls)
 
     def _show(self, prints: int) -> bool:
         """Passes on what rewards printed, up to a bound; False = nothing more can come."""

@@ -15,6 +15,7 @@ import msgspec
 
 from environments.board import Outcome
 from environments.judges.contract import Judged
+from environments.judges.listening import Listening
 from environments.marks import Method, Ungraded
 from flywheel.records import Choice, Problem, Span, Trace, last_answer
 
@@ -84,15 +85,19 @@ class Offer:
             self._problem = before._problem
         self._group: _Copy[tuple[Trace, ...]] | None = None
         self._state: dict[str, Any] | None = None
+        self._listening: Listening | None = None
 
     def arguments(self, call: Call, sandbox: "Runtime | None" = None) -> dict[str, Any]:
         given: dict[str, Any] = {}
+        self._listening = Listening(call.judge) if call.judge is not None else None
         for name in call.method.arguments:
             if name == "answer":
                 choice = last_answer(self.original)
                 given[name] = choice.message.text if choice else ""
-            elif name in ("runtime", "judge"):
-                given[name] = getattr(call, name)
+            elif name == "runtime":
+                given[name] = call.runtime
+            elif name == "judge":
+                given[name] = self._listening
             elif name == "sandbox":
                 given[name] = sandbox
             elif name == "span":
@@ -103,6 +108,10 @@ class Offer:
             else:
                 given[name] = getattr(self, name)
         return given
+
+    def as_heard(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Outcomes of the last call, as what its judge said lets them be."""
+        return self._listening.marked(outcomes) if self._listening else outcomes
 
     @property
     def trace(self) -> Trace:

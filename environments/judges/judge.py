@@ -18,6 +18,7 @@ from environments.judges.injection import suspicion
 from environments.judges.ledger import Ledger
 from environments.judges.questions import PLAIN, Question, shown
 from environments.judges.quoting import shortened, whole
+from environments.judges.standing import looked_up
 from environments.judges.verdicts import Fits, combined
 from flywheel.errors import MissingPart
 from flywheel.home import Home
@@ -29,7 +30,8 @@ from flywheel.settings import secret
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-NOT_CALIBRATED = "its agreement with people is not known: `flywheel judge calibrate`"
+_TOGETHER = 32
+"""Verdicts that a grading child waits for together (`environments.isolated`)."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ class ModelJudge:
 
     def only_informs(self, digest: str) -> str:
         """Why verdicts of this digest may inform but not gate; "" = they may gate."""
-        return self.standings.get(digest, NOT_CALIBRATED)
+        return looked_up(self.standings, digest)
 
     @property
     def limit_s(self) -> float:
-        """Seconds that one verdict may take: all votes, each with its repair."""
-        waves = ceil(2 * self.section.votes / self.section.at_once)
+        """Seconds that one verdict may take among others: all votes, each with its repair."""
+        waves = ceil(2 * _TOGETHER * self.section.votes / self.section.at_once)
         return waves * 2 * self.section.timeout_s + 5
 
     def digest_of(self, kind: Literal["score", "compare"], rubric: str) -> str:
@@ -156,6 +158,8 @@ def open_judge(
     Raises:
         MissingPart: its key is not where the section says.
     """
+    import aiohttp  # noqa: F401 - here, so that not every forked child imports it anew
+
     ledger = Ledger(Home(home).judge) if home is not None else None
     key = _key(section, folder or Path())
     return ModelJudge(section, project, ledger, key, dict(standings or {}), bytes_of)
