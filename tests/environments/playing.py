@@ -8,6 +8,7 @@ from typing import Any
 from environments.attempt import Finished
 from environments.define import Environment
 from environments.episodes import Run, episodes
+from environments.runtimes.pool import Pool
 from flywheel.records import Problem, Span, say
 from serving.interception import Interception, Served
 from tests.environments.conftest import answer
@@ -25,7 +26,7 @@ def play(
     problems: Iterable[Problem] | None = None,
     *,
     samples: int = 1,
-    pool: Any = None,
+    pool: Callable[[], Pool] | None = None,
     **over: Any,
 ) -> list[Finished]:
     """All that ended, in the order in which it did."""
@@ -35,7 +36,8 @@ def play(
 
     async def all_of_it() -> list[Finished]:
         async with Interception(Served(url, "base", deployment="p-v0")) as recorder:
-            return [one async for one in episodes(environment, attempts, recorder, run, pool=pool)]
+            made = pool() if pool else None
+            return [one async for one in episodes(environment, attempts, recorder, run, pool=made)]
 
     return asyncio.run(all_of_it())
 

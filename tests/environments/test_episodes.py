@@ -2,6 +2,8 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from environments.define import Environment
 from environments.episodes import Run, episodes
 from environments.grading import Item, grade_all, why_ungradable
 from environments.harnesses.asking import ask
-from environments.harnesses.contract import Budget, Episode, Single, Tools
-from environments.marks import cleanup, reward, setup
+from environments.harnesses.contract import Budget, Correcting, Episode, Single, Tools
+from environments.marks import cleanup, reward, setup, stop
+from environments.runtimes.contract import Runtime, RuntimeFailure, Trusted
+from environments.runtimes.pool import Pool
 from flywheel.errors import EngineError
 from flywheel.ids import seed_of
 from flywheel.records import Problem, last_answer, model_spans, say, trace_id
@@ -112,6 +116,8 @@ class Own(Environment):
             await asyncio.Event().wait()
         if script == "raise":
             raise LookupError("my own fault")
+        if script == "twice":
+            await ask(episode, episode.problem.messages)
         while script == "swallow":
             with contextlib.suppress(Exception):
                 await ask(episode, [say("user", f"{episode.turns}")])
@@ -243,3 +249,70 @@ def test_an_episode_that_answers_nothing_again_and_again_is_no_failure(engine: A
     done = play(Around(), engine.url, [problem(str(n)) for n in range(12)], concurrency=2)
     assert {ended(one) for one in done} == {"answered nothing"}
     assert all(last_answer(one.trace) for one in done)
+
+
+def test_an_episode_has_a_runtime_of_its_own_and_live_rewards_are_given_while_it_is_there(
+    engine: Any, tmp_path: Path
+) -> None:
+    class Living(Environment):
+        runtime = Trusted()
+        harness = Correcting(attempts=2)
+
+        @setup
+        async def files(self, runtime: Runtime, problem: Problem) -> None:
+            await runtime.write("given.txt", problem.messages[0].text)
+
+        async def check(self, episode: Episode, answer: str) -> str | None:
+            assert episode.runtime is not None
+            await episode.runtime.write("answer.txt", answer)
+            ran = await episode.runtime.exec(["cat", "given.txt"])
+            return None if ran.stdout == answer else f"expected {ran.stdout}"
+
+        @reward(truth=False)
+        async def left(self, runtime: Runtime) -> bool:
+            return await runtime.read("answer.txt") == await runtime.read("given.txt")
+
+        @reward(truth=False)
+        def later(self, answer: str) -> bool:
+            return bool(answer)
+
+    engine.reply = says(lambda messages: messages[-1]["content"].removeprefix("expected "))
+    environment = Living()
+
+    def pooled() -> Pool:
+        return Pool(Trusted(), tmp_path / "pool", at_once=2)
+
+    done = play(environment, engine.url, [problem("a"), problem("b")], pool=pooled)
+    assert [[grade.reward for grade in one.grades] for one in done] == [["left"], ["left"]]
+    assert [one.grades[0].value for one in done] == [1.0, 1.0]
+    assert not list((tmp_path / "pool").glob("*")), "the workspaces are gone"
+
+
+def test_a_runtime_that_fails_is_infrastructure(engine: Any, tmp_path: Path) -> None:
+    class Failing(Environment):
+        runtime = Trusted()
+        broken = itertools.count()
+
+        @setup
+        async def files(self, runtime: Runtime) -> None:
+            if next(self.broken) == 0:
+                raise RuntimeFailure("the disk is full")
+
+    (done,) = play(Failing(), engine.url, pool=lambda: Pool(Trusted(), tmp_path / "pool"))
+    assert ended(done) == "answered" and len(engine.asked) == 1
+
+
+@pytest.mark.parametrize("how", ["hang", "raise"])
+def test_a_stop_that_hangs_or_raises_is_the_environments_fault(engine: Any, how: str) -> None:
+    class Stuck(Own):
+        limit_s = 0.2
+
+        @stop
+        def never(self) -> bool:
+            if how == "raise":
+                raise LookupError("no stop")
+            return Event().wait(3)
+
+    (done,) = play(Stuck({"harness": {"kind": "single"}}), engine.url, [problem("twice")])
+    told = "took longer than 0.2 s" if how == "hang" else "no stop"
+    assert told in done.trace.attributes["failed"] and len(engine.asked) == 1

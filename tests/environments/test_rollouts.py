@@ -1,4 +1,6 @@
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -7,8 +9,8 @@ import pytest
 from environments.chat import to_chat
 from environments.define import Environment
 from environments.grading import why_ungradable
-from environments.rollouts import Sampler, sample
-from flywheel.errors import BadRecord, EngineError
+from environments.rollouts import Opened, Sampler, sample
+from flywheel.errors import BadRecord, EngineError, UsageError
 from flywheel.ids import seed_of
 from flywheel.records import (
     File,
@@ -22,6 +24,7 @@ from flywheel.records import (
     say,
     trace_id,
 )
+from serving.interception import Interception, Served
 
 PROBLEMS = [Problem(environment="e", messages=(say("user", f"say {k}"),)) for k in range(3)]
 
@@ -181,3 +184,25 @@ def test_a_prompt_that_was_not_kept_whole_is_not_sent(engine: Any) -> None:
         False,
         False,
     ]
+
+
+def test_an_environment_of_several_calls_is_played_at_a_recorder_in_the_same_order(
+    engine: Any,
+) -> None:
+    @contextlib.asynccontextmanager
+    async def opens() -> AsyncIterator[Opened]:
+        async with Interception(Served(engine.url, "base", deployment="p-v0")) as recorder:
+            yield Opened(recorder)
+
+    fields: dict[str, Any] = {
+        "run_id": "run", "project": "p", "samples": 2, "temperature": 0.7, "max_tokens": 8,
+    }  # fmt: skip
+    tools = Environment({"harness": {"kind": "tools"}})
+    sampler = Sampler(engine.url, "base")
+    done = sample(tools, PROBLEMS, sampler, opens=opens, **fields)
+    expected = [(problem.id, k) for problem in PROBLEMS for k in (0, 1)]
+    assert [(one.trace.problem_id, one.trace.attempt) for one in done] == expected
+    single = run(engine.url)
+    assert [one.trace.id for one in done] == [trace.id for trace in single]
+    with pytest.raises(UsageError, match="needs a recorder"):
+        sample(tools, PROBLEMS, sampler, **fields)
