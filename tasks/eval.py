@@ -8,6 +8,7 @@ made of it alone, and can be made again.
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -121,31 +122,27 @@ def of_environment(setting: Setting) -> Playing:
 
     @contextlib.asynccontextmanager
     async def playing(recorder: "Interception") -> AsyncIterator[Episodes]:
-        async with pool_of(environment, setting.folder / "runtimes", setting.concurrency) as pool:
+        pool = pool_of(environment, setting.folder / "runtimes", setting.concurrency)
 
-            def play(
-                attempts: Iterable[tuple[Problem, int]],
-            ) -> "AsyncGenerator[Finished, None]":
-                run = run_of(setting)
-                return episodes(environment, attempts, recorder, run, pool=pool)
+        def play(
+            attempts: Iterable[tuple[Problem, int]],
+        ) -> "AsyncGenerator[Finished, None]":
+            return episodes(environment, attempts, recorder, run_of(setting), pool=pool)
 
-            yield play
+        yield play
 
     return playing
 
 
-@contextlib.asynccontextmanager
-async def pool_of(
-    environment: "Environment", folder: Path, at_once: int
-) -> "AsyncIterator[Pool | None]":
-    """Runtimes of the environment's kind; None where it runs no code."""
+def pool_of(environment: "Environment", folder: Path, at_once: int) -> "Pool | None":
+    """Runtimes of the environment's kind; None where it runs no code. What a process that was
+    killed left in the folder goes."""
+    shutil.rmtree(folder, ignore_errors=True)
     if environment.runtime is None:
-        yield None
-        return
+        return None
     from environments.runtimes.pool import Pool
 
-    async with Pool(environment.runtime, folder, at_once=at_once) as pool:
-        yield pool
+    return Pool(environment.runtime, folder, at_once)
 
 
 def grading(setting: Setting) -> Callable[[list[list[Played]]], list[list[list[Grade]]]]:
