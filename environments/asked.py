@@ -89,9 +89,9 @@ class Asked:
         span: Span | None = None,
         group: tuple[Trace, ...] | None = None,
     ) -> Call:
-        call = Call(
-            method, self.slots, item.trace, item.problem, group, span, item.runtime, item.judge
-        )
+        judge = item.judge if "judge" in method.arguments else None
+        runtime = item.runtime if method.live else None
+        call = Call(method, self.slots, item.trace, item.problem, group, span, runtime, judge)
         self.slots += len(group) if group else 1
         return call
 
