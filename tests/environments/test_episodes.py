@@ -13,6 +13,7 @@ from environments.episodes import Run, episodes
 from environments.grading import Item, grade_all, why_ungradable
 from environments.harnesses.asking import ask
 from environments.harnesses.contract import Budget, Correcting, Episode, Single, Tools
+from environments.load import load_environment
 from environments.marks import cleanup, reward, setup, stop
 from environments.runtimes.contract import Runtime, RuntimeFailure, Trusted
 from environments.runtimes.pool import Pool
@@ -21,6 +22,7 @@ from flywheel.ids import seed_of
 from flywheel.records import Problem, last_answer, model_spans, say, trace_id
 from serving.interception import Interception, Served
 from tests.environments.playing import ended, play, problem, says
+from tests.reading_docs import ROOT, blocks
 
 GONE = "http://127.0.0.1:9"
 
@@ -316,3 +318,13 @@ def test_a_stop_that_hangs_or_raises_is_the_environments_fault(engine: Any, how:
     (done,) = play(Stuck({"harness": {"kind": "single"}}), engine.url, [problem("twice")])
     told = "took longer than 0.2 s" if how == "hang" else "no stop"
     assert told in done.trace.attributes["failed"] and len(engine.asked) == 1
+
+
+def test_the_harness_of_the_documents_plays(engine: Any, tmp_path: Path) -> None:
+    (source,) = [one.text for one in blocks(ROOT / "docs/extending.md") if "second_th" in one.info]
+    (tmp_path / "second_thought.py").write_text(source)
+    environment = load_environment("second_thought.py:SecondThought", tmp_path)
+    engine.reply = says(lambda messages: f"answer {len(messages)}")
+    (done,) = play(environment, engine.url)
+    choice = last_answer(done.trace)
+    assert choice is not None and choice.message.text == "answer 3" and ended(done) == "answered"
