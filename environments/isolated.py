@@ -59,7 +59,6 @@ class Inside(NamedTuple):
         waiting = [lane for lane in lanes if any(self._waits(call) for call in lane)]
         apart = {id(lane) for lane in waiting}
         before: Offer | None = None
-        own = os.getpid()
         for lane in lanes:
             if id(lane) in apart:
                 continue
@@ -67,8 +66,6 @@ class Inside(NamedTuple):
                 if before is None or before.original is not call.trace:
                     before = Offer(call.trace, call.problem, before)
                 self._run(call, before)
-                if os.getpid() != own:
-                    os._exit(0)
         if waiting:
             asyncio.new_event_loop().run_until_complete(self._serve_together(waiting))
 
@@ -77,6 +74,7 @@ class Inside(NamedTuple):
 
     def _run(self, call: Call, offer: Offer) -> None:
         """A plain method. What it changes in the traces is its own fault, whatever it returned."""
+        own = os.getpid()
         self.board.enter(call.at)
         try:
             value = getattr(self.environment, call.method.name)(**offer.arguments(call))
@@ -85,6 +83,8 @@ class Inside(NamedTuple):
             outcomes = _checked(call, offer, value)
         except BaseException as error:
             outcomes = [Outcome(None, reason_of(error))] * len(call.slots)
+        if os.getpid() != own:
+            os._exit(0)
         self._give(call, offer.as_heard(outcomes))
 
     def _give(self, call: Call, outcomes: Iterable[Outcome]) -> None:

@@ -8,6 +8,7 @@ inherits the environment, so that nothing has to be pickled.
 import contextlib
 import ctypes
 import gc
+import io
 import os
 import resource
 import select
@@ -182,13 +183,12 @@ class _Outside:
         """Passes on what rewards printed, up to a bound; False = nothing more can come."""
         try:
             while data := os.read(prints, 65536):
-                room = PRINTED - self.printed
+                shown = data[: max(PRINTED - self.printed, 0)]
+                if self.printed <= PRINTED < self.printed + len(data):
+                    shown += b"\n(what rewards print after this is left out)\n"
                 self.printed += len(data)
-                if room > 0:
-                    cut = len(data) > room
-                    note = b"\n(what rewards print after this is left out)\n" if cut else b""
-                    with contextlib.suppress(OSError):
-                        os.write(2, data[:room] + note)
+                with contextlib.suppress(OSError):
+                    os.write(2, shown)
             return False
         except BlockingIOError:
             return True
@@ -203,14 +203,20 @@ def _be_child(inside: Inside, lanes: list[Lane], prints: int, parent: int) -> No
         if os.getppid() == parent:
             os.setpgid(0, 0)
             gc.freeze()
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            for fd, new in ((nothing, 0), (prints, 1), (prints, 2)):
-                os.dup2(fd, new)
-            sys.stdout = sys.stderr
+            _own_streams(prints)
             _bound_memory()
             inside.serve(lanes)
     finally:
         os._exit(0)
+
+
+def _own_streams(prints: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for fd, new in ((nothing, 0), (prints, 1), (prints, 2)):
+        os.dup2(fd, new)
+    sys.stdin = os.fdopen(0, closefd=False)
+    plain = os.fdopen(2, "wb", buffering=0, closefd=False)
+    sys.stdout = sys.stderr = io.TextIOWrapper(plain, errors="replace", write_through=True)
 
 
 def _bound_memory() -> None:
