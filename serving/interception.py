@@ -99,13 +99,15 @@ class Interception:
 
         Raises:
             UsageError: it is not open.
-            BadRecord: one of `spans` has the id of a recorded call.
+            BadRecord: one of `spans` has the id of a recorded call; close it with others.
         """
-        episode = self._episodes.pop(access.key, None)
+        episode = self._episodes.get(access.key)
         if episode is None:
             raise UsageError("no episode of this key is open: it was closed before")
         await episode.end()
-        return episode.trace(spans, error)
+        trace = episode.trace(spans, error)
+        self._episodes.pop(access.key, None)
+        return trace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI."""

@@ -2,7 +2,7 @@
 
 It answers at the speed and with the faults that the request's last message asks for, as words:
 `cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
-`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed).
+`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `large`.
 """
 
 import asyncio
@@ -114,6 +114,8 @@ def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": "".join(WORDS)}
     if script == "surrogate":
         message["content"] = "half \ud83d"
+    if script == "large":
+        message["content"] = "a" * 20 * 2**20
     count = body.get("n") or 1
     usage = {"prompt_tokens": 4, "completion_tokens": 5 * count, "total_tokens": 9}
     if script == "zeros":
