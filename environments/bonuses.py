@@ -133,7 +133,7 @@ def borda(size: int, matches: Iterable[Match]) -> list[float | None]:
     return [one / count if count else None for one, count in zip(won, met, strict=True)]
 
 
-def bradley_terry(size: int, matches: Iterable[Match], steps: int = 200) -> list[float | None]:
+def bradley_terry(size: int, matches: Iterable[Match], steps: int = 2000) -> list[float | None]:
     """The chance of each to beat one of mean strength, by the model of Bradley & Terry (1952).
 
     Strengths π maximise the likelihood with P(i beats j) = π_i / (π_i + π_j), by the iteration of

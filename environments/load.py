@@ -120,6 +120,8 @@ def _does_not_run(name: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     last = next((one for one in reversed(frames) if "importlib" not in one.filename), frames[-1])
     where = f"{last.filename}:{last.lineno}"
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
     return f"environment {name} does not run: {type(error).__name__}: {error} ({where})"
 
 

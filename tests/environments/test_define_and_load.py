@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from environments.define import Environment, group_reward, metric, reward
-from environments.load import load_environment
+from environments.harnesses.contract import Tools
+from environments.load import installed, load_environment
 from flywheel.errors import ProjectError
 from flywheel.records import Feedback, ModelCall, Span, Trace, say
 
@@ -171,3 +172,131 @@ def test_feedback_that_cannot_be_read_is_a_reason() -> None:
     problem = Picky().problem_of(recorded("hi"), [said("just text")])
     assert problem is not None and problem.answer is None
     assert "cannot be read: TypeError" in problem.attributes["truth"]
+
+
+class Needy(Environment):
+    harness = Tools()
+
+    class Config(Environment.Config):
+        strictness: float = 1.0
+
+    @reward()
+    def right(self, answer: str) -> float:
+        return 1.0
+
+    @metric
+    def length(self, answer: str) -> int:
+        return len(answer)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"harnes": {}}, "harnes: unknown key; did you mean 'harness'"),
+        ({"harness": {"kind": "tools", "paralel": 1}}, "harness.paralel: .*'parallel'"),
+        ({"harness": {"kind": "tools", "budget": {"turn": 1}}}, "harness.budget.turn: .*'turns'"),
+        ({"harness": {"kind": "tool"}}, "harness.kind: unknown 'tool'; did you mean 'tools'"),
+        ({"harness": {"parallel": True}}, "harness: needs kind, one of compacting, "),
+        ({"runtime": {"kind": "sandbox", "limits": {"wal_s": 3}}}, "limits.wal_s: .*'wall_s'"),
+        ({"runtime": {"kind": "container"}}, "runtime.image: Field required"),
+        ({"tasks": {"heldout": 0.5}}, "tasks.heldout: .*'heldout_share'"),
+        ({"weights": {"rihgt": 2}}, "weights.rihgt: .*did you mean 'right'"),
+        ({"weights": {"length": 2}}, "weights.length: 'length' is a metric"),
+        ({"weights": {"right": -1}}, "weights.right: -1.0 is not a number from 0 up"),
+        ({"weights": {"right": "much"}}, "weights.right: .*number"),
+    ],
+)
+def test_every_wrong_key_is_named_with_the_nearest_right_one(
+    config: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ProjectError, match=message):
+        _ = Needy(config).methods
+
+
+def test_weights_and_parts_of_the_configuration_stand_instead_of_the_class_s() -> None:
+    environment = Needy({
+        "weights": {"right": 0.25}, "runtime": {"kind": "sandbox"},
+        "harness": {"kind": "single", "budget": {"turns": 3}},
+    })  # fmt: skip
+    assert [method.mark.weight for method in environment.methods] == [0.25, 0.0]
+    assert environment.harness.kind == "single" and environment.harness.budget.turns == 3
+    assert environment.runtime is not None and environment.runtime.kind == "sandbox"
+
+
+HEAD = """
+from environments.define import *
+class E(Environment):
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("@reward()\ndef a(answer): return 1", "e.a lacks `self`"),
+        ("@reward()\ndef a(self, **all): return 1", "must name each thing"),
+        ("@reward()\ndef a(self, answer, /): return 1", "by position"),
+        ("@reward()\ndef a(self, answer, tolerance): return 1", "'tolerance', never given"),
+        ("@reward\ndef a(self, answer): return 1", "with parentheses above a"),
+        ("@reward('2')\ndef a(self, answer): return 1", "weight of a reward"),
+        ("@step_reward(of='tools')\ndef a(self, span): return 1", "of='tools'"),
+        ("@step_reward()\ndef a(self, trace): return 1", "a step_reward names 'span'"),
+        ("@reward()\ndef a(self, span): return 1", "no other does"),
+        ("@group_reward()\ndef a(self, group, answer): return 1", "'answer' is of one trace"),
+        ("@reward()\ndef a(self, judge): return 1", "write `async def`"),
+        ("@reward()\nasync def a(self, sandbox): return 1", "the environment has no runtime"),
+        ("@reward()\ndef a(self): return 1\n@metric\ndef a(self): return 1", "named 'a'"),
+        ("class Config:\n  strict: int = 1", r"Config is no model"),
+    ],
+)
+def test_methods_and_configs_that_cannot_work_are_errors_when_loaded(
+    tmp_path: Path, body: str, message: str
+) -> None:
+    source = HEAD + "\n".join(" " + line for line in body.splitlines())
+    with pytest.raises(ProjectError, match=message):
+        load_environment("environment.py:E", project(tmp_path, source))
+
+
+def test_an_argument_with_a_value_of_its_own_is_left_alone_and_static_methods_work() -> None:
+    class Own(Environment):
+        @reward()
+        def right(self, answer: str, tolerance: float = 0.1) -> float:
+            return tolerance
+
+        @metric
+        @staticmethod
+        def length(answer: str) -> int:
+            return len(answer)
+
+    assert [method.arguments for method in Own().methods] == [("answer",), ("answer",)]
+
+
+def test_an_environment_is_found_by_package_and_by_its_installed_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "found_by_name"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "wordy.py").write_text(FILE)
+    (package / "words.py").write_text("WORDS = 1\n")
+    metadata = tmp_path / "found_by_name-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: found-by-name\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[flywheel.environments]\nwordy = found_by_name.wordy:Echo\n"
+        "gone = found_by_name.nowhere:Echo\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named = load_environment("wordy", tmp_path, {"strictness": 2})
+    direct = load_environment("found_by_name.wordy:Echo", tmp_path, {"strictness": 2})
+    assert installed()["wordy"] == "found_by_name.wordy:Echo"
+    assert named.folder == package and named.digest == direct.digest
+    (package / "words.py").write_text("WORDS = 2\n")
+    assert load_environment("wordy", tmp_path, {"strictness": 2}).digest != named.digest
+    for path, message in {
+        "wrody": "no environment named 'wrody' is installed; did you mean 'wordy'",
+        "gone": "found_by_name.nowhere does not run: ModuleNotFoundError",
+        "found_by_name.wordy:Ecko": "did you mean 'Echo'",
+        "wordy:": "a name that is installed",
+    }.items():
+        with pytest.raises(ProjectError, match=message):
+            load_environment(path, tmp_path)
