@@ -12,7 +12,7 @@ from environments.board import Outcome
 from environments.define import Environment, Method
 from environments.judges.standing import judged
 from environments.offered import Call
-from flywheel.records import Grade, Problem, Span, Trace, Truncated, model_spans
+from flywheel.records import Grade, Problem, Span, Trace, Truncated, main_spans, model_spans
 
 if TYPE_CHECKING:
     from environments.judges.contract import Judge
@@ -155,7 +155,7 @@ def why_ungradable(trace: Trace) -> str | None:
     """Why a trace says nothing about its model; None = it has an answer to be judged."""
     if "failed_by" in trace.attributes:
         return f"the episode failed: {str(trace.attributes.get('failed'))[:500]}"
-    calls = model_spans(trace)
+    calls = main_spans(trace)
     if calls and calls[-1].error:
         return f"the model call failed: {calls[-1].error[:500]}"
     answered = (span.call.choices[0] for span in reversed(calls) if span.call and span.call.choices)

@@ -240,9 +240,20 @@ def model_spans(trace: Trace) -> list[Span]:
     return sorted(calls, key=lambda span: (span.start or 0, span.id))
 
 
+def main_spans(trace: Trace) -> list[Span]:
+    """The same without what sub-agents and summaries asked: calls right under an agent span that
+    is `aside` are no answers of the trace."""
+    aside = {
+        span.id for span in trace.spans if span.kind == "agent" and span.attributes.get("aside")
+    }
+    calls = model_spans(trace)
+    return [span for span in calls if aside.isdisjoint(span.parents)] if aside else calls
+
+
 def last_answer(trace: Trace) -> Choice | None:
-    """The first choice of the last model call that has one; None where the model never answered."""
-    for span in reversed(model_spans(trace)):
+    """The first choice of the last model call that has one, asides apart; None where the model
+    never answered."""
+    for span in reversed(main_spans(trace)):
         if span.call and span.call.choices:
             return span.call.choices[0]
     return None

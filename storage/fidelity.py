@@ -19,7 +19,7 @@ from flywheel.records import (
     Trace,
     Truncated,
     Unknown,
-    model_spans,
+    main_spans,
 )
 from storage.span_parts import disputed
 
@@ -28,7 +28,7 @@ Judgement = tuple[Fidelity, tuple[str, ...]]
 
 def judge(trace: Trace) -> Judgement:
     """The fidelity of `trace` and the reasons why it is not higher; none where it is trainable."""
-    calls = model_spans(trace)
+    calls = main_spans(trace)
     if not calls:
         return "view_only", ("no model call",)
     return judge_call(calls[-1], served=trace.origin == "production")

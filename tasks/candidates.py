@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flywheel.records import Grade, Problem, Trace, model_spans
+from flywheel.records import Grade, Problem, Trace, main_spans
 from flywheel.rows import TrainingRow
 from tasks.grade import RECORDED
 from tasks.turns import Turn, environment_of, home, project_of
@@ -54,14 +54,14 @@ def rows_of(
     given: dict[str, list[Grade]],
     known: dict[str, Problem],
 ) -> Iterator[TrainingRow]:
-    """A row for each trace that ends in an answer."""
+    """A row for each trace that ends in an answer: its last one, with its whole prompt."""
     from environments.grading import score
 
     environment = environment_of(project_of(turn))
     for trace in traces:
-        calls, graded = model_spans(trace), given[trace.id]
+        calls, graded = main_spans(trace), given[trace.id]
         call = calls[-1].call if calls else None
-        if call is None or not call.choices:
+        if call is None or not call.choices or "failed_by" in trace.attributes:
             continue
         choice = call.choices[0]
         problem = known.get(next((one.problem_id or "" for one in graded), ""))

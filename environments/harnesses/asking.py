@@ -24,6 +24,9 @@ from flywheel.records import Choice, Message, ModelCall, Refusal, Span, Text, To
 SPAN, PARENT = "x-flywheel-span", "x-flywheel-parent"
 """Headers: the recorded call's span, and the spans that a call is told to come from."""
 
+ASIDE = {"aside": True}
+"""Attributes of an agent span: what is asked right under it is no answer of the episode."""
+
 
 class Ended(Exception):
     """The episode is over: `why`. A tool may raise it too."""

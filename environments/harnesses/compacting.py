@@ -1,15 +1,15 @@
 """As the tool loop; the history is summarised by the model whenever it passes a budget.
 
 Enter: a problem, however long. Leave: a trace that forks at each summary: the summary's calls come
-from an agent span under the last call, and the next call comes from that span. Invariants: what
-was asked stays word by word where it is short; a tool's answer is never parted from its call.
+from an agent span under the last call, and the next call comes from the last of them. Invariants:
+what was asked stays word by word where it is short; a tool's answer is never parted from its call.
 """
 
 import time
 from collections.abc import Sequence
 
 from environments.endpoint import CallFailed
-from environments.harnesses.asking import Said, ask, how, told
+from environments.harnesses.asking import ASIDE, Said, ask, how, told
 from environments.harnesses.contract import Compacting, Episode
 from environments.harnesses.long_input import size_of, split, taken_apart, transcript
 from environments.harnesses.toolbox import Toolbox, shortened
@@ -65,7 +65,7 @@ class Compaction:
     async def _compacted(
         self, episode: Episode, messages: Sequence[Message]
     ) -> tuple[list[Message], tuple[str, ...]]:
-        """A shorter history, and the span that it comes from."""
+        """A shorter history, and the call that it comes from."""
         number = episode.notes["compacted"] = episode.notes.get("compacted", 0) + 1
         name, start = f"compact-{number}", time.time_ns()
         last = (episode.calls[-1].id,) if episode.calls else ()
@@ -75,13 +75,13 @@ class Compaction:
         old = rest[: len(rest) - len(kept)]
         asked = _asked(episode, self.config.at // 4)
         try:
-            memory = await self._folded(episode, before, old, asked, name)
+            memory, came = await self._folded(episode, before, old, asked, name)
         finally:
             episode.spans.append(
                 Span(id=name, kind="agent", name="compact", parents=last, start=start,
-                     end=time.time_ns())
+                     end=time.time_ns(), attributes=ASIDE)
             )  # fmt: skip
-        return [*before, told(_GO_ON.format(question=asked, memory=memory)), *kept], (name,)
+        return [*before, told(_GO_ON.format(question=asked, memory=memory)), *kept], came
 
     def _kept(self, rest: Sequence[Message]) -> list[Message]:
         """The latest messages that stay: whole exchanges, and not too long."""
@@ -97,9 +97,10 @@ class Compaction:
         old: Sequence[Message],
         asked: str,
         span: str,
-    ) -> str:
-        """A memory of `old`, made piece by piece; a piece that the engine refuses is halved."""
-        memory = ""
+    ) -> tuple[str, tuple[str, ...]]:
+        """A memory of `old`, and the call that it comes from: made piece by piece, a piece that the
+        engine refuses halved."""
+        memory, came = "", tuple[str, ...]()
         pieces = split(transcript(old), self.config.at // 2)
         while pieces:
             piece = pieces.pop(0)
@@ -112,8 +113,8 @@ class Compaction:
                     raise
                 pieces[:0] = split(piece, -(-len(piece) // 2))
                 continue
-            memory = shortened(said.message.text, self.config.at // 4)
-        return memory
+            memory, came = shortened(said.message.text, self.config.at // 4), (said.span,)
+        return memory, came
 
 
 def _asked(episode: Episode, limit: int) -> str:

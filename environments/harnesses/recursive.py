@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from environments.endpoint import CallFailed
-from environments.harnesses.asking import Ended, ask, how, told
+from environments.harnesses.asking import ASIDE, Ended, ask, how, told
 from environments.harnesses.contract import Episode, Recursive
 from environments.harnesses.long_input import Long, split, taken_apart
 from environments.harnesses.toolbox import shortened
@@ -111,12 +111,10 @@ async def _read(
             ]
         )
     finally:
-        episode.spans.append(_agent(name, f"part {number} of {count}", (parent,), start))
+        agent = _agent(name, f"part {number} of {count}", (parent,), start)
+        episode.spans.append(msgspec.structs.replace(agent, attributes=ASIDE))
 
 
 def _agent(span: str, name: str, parents: Sequence[str], start: int) -> Span:
-    return msgspec.structs.replace(
-        Span(id=span, kind="agent", name=name, parents=tuple(parents)),
-        start=start,
-        end=time.time_ns(),
-    )
+    end = time.time_ns()
+    return Span(id=span, kind="agent", name=name, parents=tuple(parents), start=start, end=end)

@@ -83,6 +83,16 @@ def test_a_model_that_says_nothing_in_a_conversation_is_heard_as_nothing(engine:
     assert said == [{"role": "assistant", "content": ""}]
 
 
+def test_a_model_that_says_the_same_whatever_it_hears_is_stopped(engine: Any) -> None:
+    class Patient(Talking):
+        async def user(self, episode: Episode, said: str) -> str | None:
+            return f"for the {episode.turns}. time"
+
+    engine.reply = says(lambda messages: "hello")
+    (done,) = play(Patient(), engine.url)
+    assert ended(done) == "stopped: loop" and len(model_spans(done.trace)) == 4
+
+
 class Writing(Environment):
     harness = Correcting(attempts=3)
 

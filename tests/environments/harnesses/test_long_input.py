@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from environments.define import Environment
+from environments.grading import why_ungradable
 from environments.harnesses.contract import Budget, Compacting, Episode, Recursive, Tool
 from environments.harnesses.long_input import split, taken_apart
-from flywheel.records import Problem, last_answer, model_spans, say
+from flywheel.records import Problem, last_answer, main_spans, model_spans, say
 from tests.environments.playing import ended, play, problem, says, spans
 
 WINDOW = 900
@@ -127,9 +128,12 @@ def test_a_history_is_summarised_at_its_budget_and_the_fork_recorded(engine: Any
     for span in compacts:
         assert len(span.parents) == 1 and span.parents[0] in {call.id for call in calls}
         under = [call for call in calls if call.parents == (span.id,)]
-        assert len(under) >= 2, "the summary's calls, and the call that goes on from it"
-        assert under[-1].call is not None
-        first = under[-1].call.input[0]
+        assert under, "the summary's calls"
+        (onward,) = [call for call in calls if call.parents == (under[-1].id,)]
+        main = [call.id for call in main_spans(done.trace)]
+        assert onward.call is not None and onward.id in main
+        assert not {call.id for call in under} & set(main), "no summary is an answer"
+        first = onward.call.input[0]
         assert first.text.startswith("Which page has a number?") and "seen: " in first.text
     for asked in engine.asked:
         roles = [one["role"] for one in asked["messages"]]
@@ -169,3 +173,13 @@ def test_an_engine_that_fails_amid_a_long_input_fails_the_episode(
     )
     done = play(environment, engine.url, [LONG, SHORT], tries=1)
     assert sorted(one.infrastructure for one in done) == [False, True]
+
+
+def test_an_episode_that_ends_amid_its_summaries_has_no_answer(engine: Any) -> None:
+    engine.reply = says(reads)
+    plain = Environment({"harness": {"kind": "compacting", "at": 600, "budget": {"turns": 2}}})
+    (done,) = play(plain, engine.url, [LONG])
+    assert ended(done) == "budget: turns" and len(model_spans(done.trace)) == 2
+    assert (
+        last_answer(done.trace) is None and why_ungradable(done.trace) == "no answer was recorded"
+    )
