@@ -82,7 +82,7 @@ def run(home: Home, settings: Settings, turns: int = 2) -> dict[str, Any]:
 
 
 def script() -> ModuleType:
-    """examples/support/customers.py, which knows nothing of Flywheel."""
+    """examples/support/customers.py: what a company would bring."""
     spec = importlib.util.spec_from_file_location("support_customers", EXAMPLE / "customers.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,8 @@
 """A support inbox: file each customer's message under its queue, with its order number.
 
 The model must answer one JSON object, such as {"queue": "delivery", "order": "A1234"}, with null
-where the message names no order. What the agents did with a message is the truth.
+where the message names no order. `Inbox` learns from traffic: what the agents did with a message is
+the truth. `Support` has problems of its own, from the generator of scripted customers.
 """
 
 import json
@@ -9,16 +10,22 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from environments.define import Environment, metric, reward
-from flywheel.records import Choice, Feedback, Message, Problem
+from environments.define import Environment
+from environments.marks import metric, reward
+from environments.shipped.support import customers
+from environments.tasksets.contract import Given, Options, Read, TaskSet
+from environments.tasksets.settle import settle
+from flywheel.records import Choice, Feedback, Message, Problem, say
 
-QUEUES = ("delivery", "refund", "invoice", "login", "repair")
+QUEUES = customers.QUEUES
 ORDER = re.compile(r"[A-Z]\d{4}")
 PARTNER = re.compile(r"[\w ]+ passes this on:|\w+ wrote to [\w ]+:")
 
 
-class Support(Environment):
+class Inbox(Environment):
     """Slices: messages that partners pass on, and the others with and without an order number."""
+
+    name = "support"
 
     @reward()
     def correct(self, answer: str, choice: Choice, problem: Problem) -> bool:
@@ -30,11 +37,11 @@ class Support(Environment):
 
     @metric
     def queue_right(self, answer: str, problem: Problem) -> bool:
-        return (parsed(answer) or {}).get("queue") == problem.answer["queue"]
+        return bool((parsed(answer) or {}).get("queue") == problem.answer["queue"])
 
     @metric
     def order_right(self, answer: str, problem: Problem) -> bool:
-        return (parsed(answer) or {}).get("order", "") == problem.answer["order"]
+        return bool((parsed(answer) or {}).get("order", "") == problem.answer["order"])
 
     def truth(self, feedback: Feedback) -> Any:
         """What an agent did: {"queue", "order"}; anything else that people say is no truth."""
@@ -53,6 +60,36 @@ class Support(Environment):
         if PARTNER.match(problem.text):
             return "partner"
         return "with order" if ORDER.search(problem.text) else "without order"
+
+    def wrong(self, problem: Problem) -> Sequence[str | list[Message]]:
+        """The wrong queue, the wrong order, and the right object with a word beside it."""
+        truth = problem.answer
+        other = QUEUES[(QUEUES.index(truth["queue"]) + 1) % len(QUEUES)]
+        order = None if truth["order"] else "A1000"
+        return (
+            json.dumps(truth | {"queue": other}),
+            json.dumps(truth | {"order": order}),
+            f"Here it is: {json.dumps(truth)}",
+        )
+
+
+class Support(Inbox):
+    """The same, with messages of scripted customers; partners' are never trained on."""
+
+    name = "support"
+    tasks = TaskSet(kind="customers", limit=400, heldout_slices=("partner",))
+
+    def problems(self) -> Read:
+        assert self.tasks is not None
+        if self.tasks.kind != "customers":
+            return super().problems()
+        sent = customers.messages(self.tasks.limit or 400, self.tasks.seed)
+        return settle((Given(self._posed(one)) for one in sent), self, self.tasks, Options())
+
+    def _posed(self, sent: customers.Message) -> Problem:
+        asked = tuple(say(one["role"], one["content"]) for one in customers.prompt(sent.text))
+        return Problem(environment=self.name, messages=asked, answer=sent.truth, user=sent.user,
+                       conversation=sent.conversation, truth_from="ground_truth")  # fmt: skip
 
 
 def parsed(answer: str) -> dict[str, Any] | None:

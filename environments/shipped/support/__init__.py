@@ -1,0 +1,1 @@
+"""A support inbox: each message is filed under its queue, with its order number."""
