@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 VLLM   := .venv-vllm
 VERIFIERS := .venv-verifiers
+AGENT  := .venv-agent
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-reasoning demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning demo test test-fast lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -26,7 +27,10 @@ install-vllm:    ## vLLM in an environment of its own (DEVICE=cpu or gpu)
 	@sh scripts/install_vllm.sh "$(PYTHON)" "$(VLLM)" "$(DEVICE)"
 
 install-verifiers: ## the verifiers package, in an environment of its own, for `flywheel eval verifiers:NAME`
-	@sh scripts/install_verifiers.sh "$(PYTHON)" "$(VERIFIERS)"
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(VERIFIERS)" verifiers
+
+install-agent: ## a third-party agent in an environment of its own, which a test runs as a harness
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(AGENT)" agent
 
 install-reasoning: setup ## reasoning-gym's generators (one of their parts is compiled: needs a C compiler)
 	@sh scripts/install_reasoning.sh "$(VENV)"
@@ -47,4 +51,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) $(VERIFIERS) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) .models .flywheel

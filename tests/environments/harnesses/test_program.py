@@ -12,7 +12,7 @@ from environments.define import Environment
 from environments.harnesses.contract import Budget, Program
 from environments.harnesses.program import cut
 from environments.marks import setup
-from environments.runtimes.contract import Limits, Runtime, RuntimeConfig, Sandbox, Trusted
+from environments.runtimes.contract import Runtime, RuntimeConfig, Sandbox, Trusted
 from environments.runtimes.pool import Pool
 from flywheel.records import Problem, model_spans, say
 from tests.environments.playing import ended, play, says, spans
@@ -73,7 +73,9 @@ def run(
     environment.runtime = kind
     environment.harness = Program(command=tuple(command), budget=Budget(**budget))
     problem = Problem(environment="company", messages=(say("user", script),))
-    return play(environment, engine.url, [problem], pool=Pool(kind, folder), samples=samples)
+    return play(
+        environment, engine.url, [problem], pool=lambda: Pool(kind, folder), samples=samples
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -86,7 +88,7 @@ def test_a_program_finds_model_and_problem_and_is_recorded(
     environment.harness = Program(command=("python3", "-c", ASK + CHAT))
     messages = (say("system", "Be short."), say("user", "What is it?"))
     problem = Problem(environment="company", answer="secret truth", messages=messages)
-    (done,) = play(environment, engine.url, [problem], pool=Pool(kind, tmp_path))
+    (done,) = play(environment, engine.url, [problem], pool=lambda: Pool(kind, tmp_path))
     (agent,) = spans(done, "agent")
     assert ended(done) == "answered", agent.attributes
     assert (agent.name, agent.attributes["stdout"]) == ("python3", "said answer 4\n")
@@ -185,9 +187,8 @@ def test_where_no_program_can_run_is_said(
     environment = Company()
     environment.harness = Program(command=("true",))
     environment.runtime = Container(image="x") if kind else None
-    pool = Pool(Trusted(limits=Limits()), tmp_path)
     problem = Problem(environment="company", messages=(say("user", "x"),))
-    (done,) = play(environment, engine.url, [problem], pool=pool)
+    (done,) = play(environment, engine.url, [problem], pool=lambda: Pool(Trusted(), tmp_path))
     assert why in done.trace.attributes["failed"]
     assert done.trace.attributes["failed_by"] == "environment"
 
