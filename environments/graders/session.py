@@ -170,7 +170,7 @@ class _Session:
                 got += new
                 head, ended, rest = got.partition(b"\n")
                 if rest or len(head) > LINE:
-                    raise self._broken("wrote more than one line of at most 1 MiB for one trace")
+                    raise self._broken(f"wrote more than one line, or over 1 MiB: {got[:200]!r}")
                 if ended:
                     return head
                 if not new:
