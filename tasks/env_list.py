@@ -1,0 +1,53 @@
+"""Which environments are installed, shipped ones among them.
+
+Leaves a row each. Invariant: one that cannot be loaded is a row with its reason.
+"""
+
+import importlib.util
+from collections import Counter
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from environments.load import GROUP, load_environment
+from flywheel.errors import FlywheelError
+
+
+def listed(*, count: bool = False) -> list[dict[str, Any]]:
+    """
+    Args:
+        count: read all problems of each too; generators and large files take their time.
+    """
+    found = [_row(one.name, one.value, one.dist.name if one.dist else None, count)
+             for one in sorted(entry_points(group=GROUP))]  # fmt: skip
+    return [row for row in found if row is not None]
+
+
+def _row(name: str, value: str, package: str | None, count: bool) -> dict[str, Any] | None:
+    row: dict[str, Any] = {
+        "name": name,
+        "where": value,
+        "package": "shipped" if package == "flywheel" else package,
+        "about": None,
+        "problems": None,
+        "reason": None,
+    }
+    if not _is_there(value) and package == "flywheel":
+        return None
+    try:
+        environment = load_environment(name, Path())
+        text = type(environment).__doc__ or ""
+        row["about"] = text.strip().split("\n")[0]
+        if count:
+            sides = Counter(one.split for one in environment.problems().problems)
+            row["problems"] = {"train": sides["train"], "heldout": sides["heldout"]}
+    except FlywheelError as error:
+        row["reason"] = str(error).split("\n")[0]
+    return row
+
+
+def _is_there(value: str) -> bool:
+    try:
+        return importlib.util.find_spec(value.partition(":")[0]) is not None
+    except ModuleNotFoundError:
+        return False
