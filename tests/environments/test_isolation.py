@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from environments.define import Environment, group_reward, metric, reward, step_
 from environments.grading import Item, grade, grade_all
 from environments.isolated import AT_ONCE
 from environments.isolation import PRINTED
+from environments.runtimes.contract import Runtime, Sandbox
 from flywheel.records import (
     Choice,
     Grade,
@@ -417,3 +419,27 @@ def test_step_rewards_are_given_to_the_spans_that_they_are_of() -> None:
         ("live", None, None),
     ]  # fmt: skip
     assert "while it runs" in (grades[-1].reason or "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_reward_that_names_sandbox_has_a_new_one_each_time_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runs(Environment):
+        runtime = Sandbox()
+
+        @reward(truth=False)
+        async def passes(self, answer: str, sandbox: Runtime) -> float:
+            await sandbox.write("main.sh", answer)
+            ran = await sandbox.exec(["sh", "main.sh"])
+            if ran.stdout.strip() == "leave":
+                os._exit(1)
+            return float(ran.ok and ran.stdout.strip() == "main.sh")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = ("ls", "exit 1", "echo leave", "ls")
+    graded = grade_all(Runs(), [Item(trace(one, str(k))) for k, one in enumerate(said)])
+    assert [one.value for (one,) in graded] == [1.0, 0.0, None, 1.0]
+    assert graded[2][0].reason == "the reward ended its process"
+    assert not list(tmp_path.iterdir())
