@@ -56,3 +56,21 @@ def first_and_last(home: Home, project: str, deployment: str, size: int) -> Mean
     if count < 2 * size:
         first = last = None
     return Means(traces=int(count), first=first, last=last)
+
+
+def pass_rates(home: Home, project: str, deployment: str) -> dict[str, tuple[float, int]]:
+    """Problem id -> (share of the deployment's graded answers that earned full marks, their count).
+    Recorded answers, rollouts and evaluations count alike."""
+    with reading(home) as database:
+        if database is None:
+            return {}
+        rows = database.execute(
+            "SELECT problem_id, avg((score >= 1 - 1e-9)::DOUBLE), count(*) "
+            f"FROM ({_SCORED}) scored JOIN (SELECT DISTINCT trace_id, problem_id FROM grades "
+            "WHERE problem_id IS NOT NULL) posed USING (trace_id) "
+            "SEMI JOIN (SELECT trace_id FROM cards WHERE project = $project AND "
+            "deployment = $deployment AND trace_id = stands_for) answered USING (trace_id) "
+            "GROUP BY problem_id",
+            {"project": project, "deployment": deployment},
+        ).fetchall()
+    return {id: (float(share), int(count)) for id, share, count in rows}

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from flywheel.project import Project
 from flywheel.records import Problem
-from tasks.grade import RECORDED
+from tasks.problems import PICKED, read_into
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
 
@@ -35,17 +37,24 @@ def mine_problems(turn: Turn) -> dict[str, Any]:
 
 
 def mined(project: Project, sequence: int) -> list[Problem]:
-    """The problems that recorded traces pose, as they stood at that sequence of the ledger."""
-    from environments.mining import mine
-    from storage.queries import feedback_for, traces
+    """The problems that recorded traces pose, as they stood at that sequence of the ledger, with
+    what `flywheel problems mine` found out about them."""
+    from environments.mining import Traffic, sided
+    from storage.queries import problems as stored
 
-    recorded, said = [], {}
-    for batch in traces(
-        home(), project=project.name, origin=RECORDED, snapshot=sequence, batch=2000
-    ):
-        recorded += batch
-        said.update(feedback_for(home(), batch, snapshot=sequence))
-    return mine(environment_of(project), recorded, said, project.problems)
+    traffic = Traffic(environment_of(project))
+    read_into(traffic, home(), project.name, sequence)
+    found = sided(traffic, project.problems)
+    before = {one.id: one for one in stored(home(), traffic.environment.name)}
+    return [_known(one, before.get(one.id)) for one in found]
+
+
+def _known(problem: Problem, before: Problem | None) -> Problem:
+    """With its cluster, difficulty and pick, which a turn does not work out anew."""
+    if before is None:
+        return problem
+    kept = {name: before.attributes[name] for name in PICKED if name in before.attributes}
+    return msgspec.structs.replace(problem, attributes=problem.attributes | kept)
 
 
 def held_out(project: Project, problems: list[Problem]) -> list[str]:

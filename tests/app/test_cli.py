@@ -53,7 +53,10 @@ def test_help_names_every_command_and_every_command_has_help_and_json(flywheel: 
     for name in COMMANDS:
         command = group.get_command(click.Context(group), name)
         assert command and command.help, name
-        assert "as_json" in [parameter.name for parameter in command.params], name
+        parts = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+        for part in parts:
+            assert part.help, (name, part.name)
+            assert "as_json" in [parameter.name for parameter in part.params], (name, part.name)
 
 
 def test_every_command_has_its_file_and_every_file_its_command() -> None:
