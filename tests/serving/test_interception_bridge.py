@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 
 from flywheel.episodes import Access, Forced, Ticket
-from flywheel.records import Span, Tokens, Trace
+from flywheel.records import Message, Reasoning, Span, Text, Tokens, Trace
 from serving.interception import Interception, Served
 from tests.serving.scripted_model import ScriptedModel
 from trainer.models import load_tokenizer
-from trainer.render import Rendering, renderer_for
+from trainer.render import Answer, Rendering, renderer_for
 
 TINY = Path(__file__).resolve().parents[1] / "sorting" / "base"
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -355,3 +355,47 @@ def test_a_later_turn_that_breaks_off_never_looks_complete(
         assert choice.tokens and len(choice.tokens.completion_ids) == 3
     else:
         assert "out of memory" in second.error and not second.call.choices
+
+
+class Thinking(Rendering):
+    """A template of a model that thinks aloud; `keeps` = its next turn keeps what was thought."""
+
+    keeps = True
+
+    def parse(self, completion_ids: Any, tools: Any = ()) -> Answer:
+        answer = super().parse(completion_ids, tools)
+        thought, closed, rest = answer.message.text.partition("</think>")
+        if not closed:
+            return answer
+        parts = Reasoning(text=thought.removeprefix("<think>")), Text(text=rest)
+        return Answer(Message(role="assistant", parts=parts), answer.finish_reason)
+
+    def bridge(self, *given: Any, **more: Any) -> list[int] | None:
+        return super().bridge(*given, **more) if self.keeps else None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thought_that_the_harness_drops_stays_where_the_template_keeps_it(
+    rendering: Rendering, stream: bool
+) -> None:
+    thinking = Thinking(rendering.tokenizer, rendering.renderer)
+    model = ScriptedModel(thinking, lambda prompt: "<think>2 or 3</think>3")
+
+    async def go() -> tuple[Any, Trace]:
+        async with talking(model) as talk:
+            history: list[Any] = [user("one")]
+            for _ in range(3):
+                thinking.keeps = len(history) < 5
+                said = await talk.ask(history, stream=stream and len(history) == 3)
+                history += [{"role": "assistant", "content": said["content"]}, user("more")]
+            return said, await talk.trace()
+
+    said, trace = run(go)
+    first, second, third = trace.spans
+    assert said["content"] == "3"
+    assert second.attributes["bridge"] == "exact" and extends(second, first)
+    assert "2 or 3" in rendering.decode(tokens(second).prompt_ids)
+    assert second.call and second.call.choices[0].message.parts[0] == Reasoning(text="2 or 3")
+    assert "does not keep" in third.attributes["bridge"] and not extends(third, second)
+    assert third.parents == ("call-0001",)
+    assert "2 or 3" not in rendering.decode(tokens(third).prompt_ids)
