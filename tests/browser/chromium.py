@@ -31,7 +31,7 @@ FLAGS = (
     "--remote-debugging-port=0",
 )  # fmt: skip
 WIDE, HIGH = 1400, 900
-WAIT_S = 30.0
+WAIT_S = 120.0
 """How long a page may take to show something. Generous: the machine may be busy."""
 KEYS = {
     "Enter": ("Enter", 13, "\r"),
@@ -374,7 +374,8 @@ class Page:
         with contextlib.suppress(AssertionError, WebSocketException, TimeoutError):
             self.screenshot(picture)
         errors = "".join(f"\nconsole: {one}" for one in self.errors)
-        return f"{what}; {picture} shows the page, which says:\n{self.text()[:4000]}{errors}"
+        said = " | ".join(line for line in self.text().splitlines() if line.strip())
+        return f"{what}; {picture} shows the page, which says: {said[:4000]}{errors}"
 
 
 def _finding(text: str | None, css: str | None) -> str:
