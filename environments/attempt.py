@@ -29,7 +29,7 @@ from environments.harnesses.contract import (
 )
 from environments.marks import Kind
 from environments.runtimes.contract import Runtime, RuntimeFailure
-from flywheel.errors import EngineError
+from flywheel.errors import BadRecord, EngineError, FlywheelError
 from flywheel.records import Grade, Problem, Trace, trace_id
 
 if TYPE_CHECKING:
@@ -174,9 +174,10 @@ class _Closing:
             reason = fault.reason if fault else None
             try:
                 self.closed = await self.recorder.close(self.access, self.episode.spans, reason)
-            except _INFRASTRUCTURE as error:
+            except FlywheelError as error:
                 self.closed = _empty(self.ticket)
-                fault = fault or Fault("infrastructure", str(error))
+                by: By = "environment" if isinstance(error, BadRecord) else "infrastructure"
+                fault = fault or Fault(by, str(error))
         return _noted(self.closed, self.episode, fault)
 
 
@@ -224,7 +225,7 @@ async def _live_grades(episode: Episode, trace: Trace) -> list[Grade]:
     around = ("setup", "stop", "cleanup")
     environment = episode.environment
     live = [one for one in environment.methods if one.live and one.mark.kind not in around]
-    if episode.runtime is None or not live:
+    if episode.runtime is None or not live or FAILED_BY in trace.attributes:
         return []
     item = Item(trace, episode.problem, runtime=episode.runtime)
     (grades,) = await asyncio.to_thread(grade_all, environment, [item], methods=live)

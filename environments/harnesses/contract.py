@@ -150,8 +150,8 @@ class Tool(NamedTuple):
     parameters: dict[str, Any]
     """JSON schema of its arguments."""
     call: Any
-    """`call(**arguments)`, sync or async; returns text or JSON. What it raises is told the model
-    as its answer."""
+    """`call(**arguments)`; returns text or JSON. What it raises is told the model as its answer. A
+    plain function runs in a thread; an async one must not block."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from environments.runtimes.contract import Runtime, RuntimeFailure, Trusted
 from environments.runtimes.pool import Pool
 from flywheel.errors import EngineError
 from flywheel.ids import seed_of
-from flywheel.records import Problem, last_answer, model_spans, say, trace_id
+from flywheel.records import Problem, Span, last_answer, model_spans, say, trace_id
 from serving.interception import Interception, Served
 from tests.environments.playing import ended, play, problem, says
 from tests.reading_docs import ROOT, blocks
@@ -116,6 +116,8 @@ class Own(Environment):
         said = await ask(episode, episode.problem.messages)
         if script == "hang":
             await asyncio.Event().wait()
+        if script == "span":
+            episode.spans.append(Span(id=said.span, kind="tool"))
         if script == "raise":
             raise LookupError("my own fault")
         if script == "twice":
@@ -156,6 +158,12 @@ def test_a_harness_that_raises_is_recorded_with_its_traceback_and_graded_null(en
     assert why_ungradable(good.trace) is None
     ((grade,),) = grade_all(Around(), [Item(bad.trace, problem("raise"))])
     assert grade.value is None and "my own fault" in (grade.reason or "")
+
+
+def test_a_harness_that_takes_the_id_of_a_recorded_call_fails_its_own_episode(engine: Any) -> None:
+    done = play(Own(), engine.url, [problem("span"), problem("fine")])
+    failed = [one.trace.attributes.get("failed") for one in done]
+    assert sum("id of a recorded call" in str(one) for one in failed) == 1 and None in failed
 
 
 def test_a_set_up_or_a_clean_up_that_raises(engine: Any) -> None:
