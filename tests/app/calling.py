@@ -46,6 +46,6 @@ def call(*arguments: object, home: Path, cwd: Path | None = None, **more: str) -
         cwd=cwd or home.parent,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
     return Said(done.returncode, done.stdout, done.stderr)
