@@ -8,8 +8,8 @@ fault a failure is: see `mcp_tools.py`.
 import contextlib
 
 from environments.harnesses.asking import how
-from environments.harnesses.contract import Episode, Mcp, McpServer
-from environments.harnesses.mcp_tools import Server, connected, tools_of
+from environments.harnesses.contract import Episode, EpisodeFailed, Mcp, McpServer
+from environments.harnesses.mcp_tools import Server, connected, first_of, tools_of
 from environments.harnesses.toolbox import Toolbox
 from environments.harnesses.tools import until_answer
 from environments.harnesses.user_server import user_server
@@ -20,16 +20,27 @@ class McpHarness:
         self.config = config
 
     async def run(self, episode: Episode) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            servers = [
-                await stack.enter_async_context(_opened(episode, server))
-                for server in self.config.servers
-            ]
-            own = episode.environment.tools(episode)
-            taken = {tool.name for tool in own}
-            box = Toolbox(episode, [*own, *await tools_of(servers, taken)])
-            said = await until_answer(episode, list(episode.problem.messages), box)
-            episode.ended = how(said)
+        failure: Exception | None = None
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                # Caught within: what leaves the clients' task groups would come as a group.
+                try:
+                    await self._meet(episode, stack)
+                except Exception as error:
+                    failure = error
+        except ExceptionGroup as group:
+            failure = failure or EpisodeFailed(f"an MCP server did not end well: {first_of(group)}")
+        if failure is not None:
+            raise failure
+
+    async def _meet(self, episode: Episode, stack: contextlib.AsyncExitStack) -> None:
+        servers = [
+            await stack.enter_async_context(_opened(episode, server))
+            for server in self.config.servers
+        ]
+        own = episode.environment.tools(episode)
+        box = Toolbox(episode, [*own, *await tools_of(servers, {tool.name for tool in own})])
+        episode.ended = how(await until_answer(episode, list(episode.problem.messages), box))
 
 
 def _opened(episode: Episode, server: McpServer) -> contextlib.AbstractAsyncContextManager[Server]:

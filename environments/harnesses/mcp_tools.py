@@ -111,7 +111,7 @@ async def connected(
                 raise EpisodeFailed(message) from error
             except (MCPError, OSError, ValueError, RuntimeError, ExceptionGroup) as error:
                 said.seek(0)
-                served.fault = served.fault or f"{_innermost(error)} {said.read()[-1000:]}".strip()
+                served.fault = served.fault or f"{first_of(error)} {said.read()[-1000:]}".strip()
                 raise gone(server.name, served, error) from error
             # Sooner than the tool loop gives up, so that silence is counted.
             yield Server(server.name, client, served, 0.9 * budget.tool_s)
@@ -139,7 +139,8 @@ def _transport(episode: Episode, server: McpServer, served: Served, said: IO[str
     return stdio_client(parameters, errlog=said)  # type: ignore[arg-type]
 
 
-def _innermost(error: BaseException) -> str:
+def first_of(error: BaseException) -> str:
+    """The first error of a group, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"

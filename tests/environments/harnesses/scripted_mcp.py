@@ -4,9 +4,22 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 PIXEL = "iVBORw0KGgo" * 4
-TOOLS = ("echo", "fail", "refuse", "hang", "die", "huge", "kinds", "structured", "where", "a.b c")
+TOOLS = (
+    "echo",
+    "fail",
+    "refuse",
+    "hang",
+    "die",
+    "huge",
+    "kinds",
+    "structured",
+    "where",
+    "read",
+    "a.b c",
+)
 KINDS = [
     {"type": "text", "text": "three things"},
     {"type": "image", "data": PIXEL, "mimeType": "image/png"},
@@ -43,6 +56,8 @@ def call(name: str, arguments: dict) -> dict:
         os._exit(7)
     if name == "refuse":
         raise LookupError("not like this")
+    if name == "read":
+        text = Path(text).read_text()
     if name == "structured":
         return {"content": [], "structuredContent": {"sum": 3}}
     if name == "kinds":

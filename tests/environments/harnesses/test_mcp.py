@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shutil
 import socket
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from environments.attempt import Finished
 from environments.define import Environment
 from environments.endpoint import connect
 from environments.harnesses import mcp_tools
@@ -26,11 +28,18 @@ from environments.harnesses.contract import (
     Tool,
 )
 from environments.harnesses.mcp import McpHarness
+from environments.harnesses.mcp_pipes import Served, piped
 from environments.harnesses.mcp_tools import Server, connected, tools_of
 from environments.harnesses.toolbox import WrongCall
 from environments.harnesses.user import ScriptedUser, answer
 from environments.harnesses.user_server import user_server
+from environments.marks import setup
+from environments.runtimes.contract import Limits, Runtime, RuntimeConfig, Sandbox, Trusted
+from environments.runtimes.pool import Pool
+from environments.runtimes.table import open_runtime
+from flywheel.errors import EngineError
 from flywheel.records import Problem, say
+from tests.environments.playing import ended, play, says, spans
 
 SCRIPT = Path(__file__).with_name("scripted_mcp.py")
 COMMAND = (sys.executable, "-S", str(SCRIPT))
@@ -75,7 +84,7 @@ def test_tools_are_listed_over_all_pages_and_called() -> None:
         return list(tools), await tools["echo"].call(text="hello"), await tools["a_b_c"].call()
 
     names, said, other = using(what, SCRIPTED)
-    assert names[:2] == ["echo", "fail"] and len(names) == 10
+    assert names[:2] == ["echo", "fail"] and len(names) == 11
     assert names[-1] == "a_b_c"  # as the protocol takes it; the server is asked by its own name
     assert (said, other) == ("hello", "")
 
@@ -140,13 +149,6 @@ def test_a_server_that_cannot_start_or_says_nothing_is_infrastructure(
         using(nothing, McpServer(name="mute", command=(*COMMAND, "mute")))
 
 
-def test_20_mb_of_a_result_are_cut_before_the_model_sees_them(engine: Any) -> None:
-    one = acted(engine, [("huge", {})], SCRIPTED)
-    result = next(span.result for span in one.spans if span.kind == "tool")
-    assert result is not None and len(result.content) < 1100
-    assert result.content.endswith("[cut: the first 1000 of 20000000 characters]")
-
-
 def test_names_that_clash_are_told_apart_by_their_servers() -> None:
     async def what(tools: dict[str, Tool], _: Episode) -> Any:
         return set(tools), await tools["second__echo"].call(text="2")
@@ -199,6 +201,86 @@ def test_the_model_meets_the_environments_user_as_a_server(engine: Any) -> None:
     offered = engine.asked[0]["tools"][0]["function"]
     assert offered["name"] == "talk_to_user"
     assert offered["parameters"]["required"] == ["message"]
+
+
+# --- servers inside a runtime -------------------------------------------------------------------
+
+WALLED = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+KINDS = [Trusted(), pytest.param(Sandbox(), marks=WALLED)]
+INSIDE = McpServer(name="inside", command=("python3", "server.py"), env={"WHO": "me"})
+
+
+class Inside(Environment):
+    @setup
+    async def lay(self, runtime: Runtime) -> None:
+        await runtime.write("server.py", SCRIPT.read_bytes())
+        await runtime.write("note.txt", "written by set-up")
+
+
+def inside(
+    engine: Any,
+    folder: Path,
+    kind: RuntimeConfig,
+    *calls: tuple[str, dict[str, Any]],
+    turns: int = 16,
+) -> Finished:
+    """One episode of a model that makes these calls of a server in the runtime."""
+    environment = Inside()
+    environment.runtime = kind
+    environment.harness = Mcp(servers=(INSIDE,), budget=Budget(turns=turns, tool_output=1000))
+    left = list(calls)
+    engine.reply = says(lambda messages: [left.pop(0)] if left else "done")
+    (done,) = play(environment, engine.url, pool=lambda: Pool(kind, folder), tries=1)
+    return done
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_a_server_runs_in_the_runtime_and_sees_its_workspace(
+    engine: Any, tmp_path: Path, kind: RuntimeConfig
+) -> None:
+    calls = (("echo", {"text": "ä" * 100_000}), ("read", {"text": "note.txt"}), ("where", {}))
+    done = inside(engine, tmp_path, kind, *calls)
+    said = [span.result.content for span in spans(done, "tool") if span.result]
+    assert ended(done) == "answered", done.trace.attributes
+    assert said[0].startswith("äää") and said[1] == "written by set-up"
+    assert said[2] == "/workspace" or kind.kind == "trusted"
+    assert not list(tmp_path.iterdir())  # no pipe, no folder, no server is left
+
+
+def test_20_mb_of_a_result_are_cut_before_the_model_sees_them(engine: Any, tmp_path: Path) -> None:
+    (span,) = spans(inside(engine, tmp_path, Trusted(), ("huge", {})), "tool")
+    assert span.result is not None and len(span.result.content) < 1100
+    assert span.result.content.endswith("[cut: the first 1000 of 20000000 characters]")
+
+
+def test_a_server_that_dies_in_the_runtime_says_how_it_ended(engine: Any, tmp_path: Path) -> None:
+    how = r"inside is gone: it ended \(error, exit code 7\): the disk is on fire"
+    with pytest.raises(EngineError, match=how):  # infrastructure, at every try
+        inside(engine, tmp_path, Trusted(), ("die", {}))
+
+
+def test_a_budget_ends_an_episode_with_servers_as_any_other(engine: Any, tmp_path: Path) -> None:
+    calls = [("echo", {"text": str(number)}) for number in range(9)]
+    done = inside(engine, tmp_path, Trusted(), *calls, turns=3)
+    assert ended(done) == "budget: turns" and "failed" not in done.trace.attributes
+
+
+def test_a_workspace_that_a_program_made_hostile_is_not_followed(tmp_path: Path) -> None:
+    """The pipes lie in a folder of a new name, and a workspace that is a link is refused."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+
+    async def run() -> None:
+        runtime = open_runtime(Trusted(), tmp_path / "runtime")
+        await runtime.start()
+        (runtime.folder / "work").rmdir()
+        (runtime.folder / "work").symlink_to(kept)
+        with pytest.raises(OSError):
+            async with piped(runtime, ("true",), {}, Limits(), Served("x")):
+                pass
+
+    asyncio.run(run())
+    assert not list(kept.iterdir())
 
 
 @pytest.fixture
