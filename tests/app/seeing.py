@@ -65,7 +65,7 @@ def page(home: Home, view: str, *, name: str = "ann", role: str = "promoter",
 
     shown = AppTest.from_function(
         script,
-        default_timeout=60,
+        default_timeout=240,
         kwargs={
             "root": str(home.root), "view": view, "name": name, "role": role,
             "folder": str(folder or ""), "project": project,

@@ -44,7 +44,7 @@ def on_loopback() -> Iterator[None]:
 
 
 def frame(**query: str) -> AppTest:
-    shown = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
+    shown = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=240)
     for name, value in query.items():
         shown.query_params[name] = value
     shown.run()

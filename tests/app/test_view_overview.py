@@ -191,7 +191,7 @@ def test_a_commit_under_way_does_not_hold_the_page_up(home: Home) -> None:
     before = words(shown)
     with held(home.locks / "commit.lock", wait_s=1, busy="held"):
         os.utime(home.database)  # as a commit that writes
-        shown.run(timeout=30)
+        shown.run(timeout=240)
         assert words(shown) == before, "what was known before is shown"
 
 
