@@ -56,9 +56,16 @@ def traces(
     run_id: str | None = None,
     snapshot: Snapshot | int | None = None,
     problem_ids: Collection[str] | None = None,
+    since: int | None = None,
+    until: int | None = None,
     batch: int = 2000,
 ) -> Iterator[list[Trace]]:
-    """Traces by time and id, in lists of up to `batch`. Conditions that are None do not narrow."""
+    """Traces by time and id, in lists of up to `batch`. Conditions that are None do not narrow.
+
+    Args:
+        since, until: nanoseconds; of a trace's first span, `until` not included. A trace without a
+            time is at neither.
+    """
     sequence = _sequence(snapshot)
     origins = [origin] if isinstance(origin, str) else origin
     narrow: dict[str, Any] = {
@@ -69,6 +76,8 @@ def traces(
         "problem_id IN (SELECT unnest($problem_ids))": (
             None if problem_ids is None else list(problem_ids)
         ),
+        "started >= $since": since,
+        "started < $until": until,
     }
     conditions = [condition for condition, value in narrow.items() if value is not None]
     if ids is None:
@@ -76,7 +85,9 @@ def traces(
     values = {
         name: value
         for name, value in zip(
-            ("project", "origins", "run_id", "ids", "problem_ids"), narrow.values(), strict=True
+            ("project", "origins", "run_id", "ids", "problem_ids", "since", "until"),
+            narrow.values(),
+            strict=True,
         )
         if value is not None
     }
