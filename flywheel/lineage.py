@@ -123,7 +123,7 @@ class Calibration(Record, frozen=True, kw_only=True):
     disputed: int = 0
     """Left out since as many people said one thing as the other."""
     cost_usd: float | None = None
-    """None = its price is not known."""
+    """Of the whole run that measured it. None = a price is not known."""
     reason: str | None = None
     at: int = 0
     """Of two with the same judge the later one stands."""

@@ -42,6 +42,15 @@ class Pair(NamedTuple):
     """The problem, or the prompt's digest, that both answer."""
 
 
+class Compared(NamedTuple):
+    """What people say of two answers."""
+
+    first: str
+    second: str
+    better: float
+    """Mean over people: 1 = the first, 0 = the second, 0.5 = neither."""
+
+
 class Agreement(Record, frozen=True, kw_only=True):
     share: float | None
     """None = too few to say."""
@@ -132,6 +141,41 @@ QUALIFY row_number() OVER (PARTITION BY one.about ORDER BY
     abs(coalesce(one.reward, 0.5) - coalesce(other.reward, 0.5)), one.trace_id) <= 3
 ORDER BY greatest(one.started, other.started) DESC NULLS LAST, one.trace_id, other.trace_id
 LIMIT {{limit}}
+"""
+
+
+def verdicts(home: Home, project: str) -> dict[str, float]:
+    """Of every answer that was reviewed, the mean of people's verdicts: 1 accepted, 0 rejected or
+    corrected."""
+    with reading(home) as database:
+        if database is None:
+            return {}
+        rows = database.execute(
+            "SELECT trace_id, verdict FROM cards WHERE project = ? AND verdict IS NOT NULL "
+            "AND stands_for = trace_id ORDER BY trace_id",
+            [project],
+        ).fetchall()
+    return dict(rows)
+
+
+def comparisons(home: Home, project: str) -> list[Compared]:
+    """Every pair that was compared, once, whoever came first then."""
+    with reading(home) as database:
+        if database is None:
+            return []
+        rows = database.execute(_COMPARED, [project]).fetchall()
+    return [Compared(*row) for row in rows]
+
+
+_COMPARED = """
+WITH latest AS (
+    SELECT target AS one, substr(name, 10) AS other, body ->> '$.value' AS said FROM feedback
+    WHERE project = ? AND target_kind = 'trace' AND starts_with(name, 'compared:')
+    QUALIFY row_number() OVER (PARTITION BY target, name, said_by ORDER BY said DESC, id DESC) = 1
+)
+SELECT one, other, avg(CASE said WHEN 'better' THEN 1.0 WHEN 'equal' THEN 0.5 ELSE 0.0 END)
+FROM latest WHERE one < other AND said IN ('better', 'equal', 'worse')
+GROUP BY one, other ORDER BY one, other
 """
 
 

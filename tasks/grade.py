@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
+from flywheel.ids import digest
 from flywheel.progress import report
+from tasks.judges import judge_of, sampled
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -21,7 +23,8 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     from storage.moments import moment
     from storage.queries import feedback_for, traces
 
-    environment = environment_of(project_of(turn))
+    project = project_of(turn)
+    environment, judge = environment_of(project), judge_of(project, home())
     inbox, now = Inbox(home()), moment(home())
     graded = unknown = 0
     batches = traces(
@@ -32,12 +35,12 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         items = [
             Item(trace, environment.problem_of(trace, said.get(trace.id, []))) for trace in batch
         ]
-        grades = [
-            msgspec.structs.replace(given, at=now)
-            for one in grade_all(environment, items)
-            for given in one
-        ]
-        inbox.append(grades, name=f"grades-{turn.run_id}-{number}")
+        given = grade_all(environment, sampled(items, project, judge))
+        grades = [grade for one in given for grade in one]
+        # By content: a judge that was calibrated since, or has a new day's budget, grades anew.
+        name = f"grades-{turn.run_id}-{number}-{digest(grades)[:12]}"
+        grades = [msgspec.structs.replace(grade, at=now) for grade in grades]
+        inbox.append(grades, name=name)
         graded += len({one.trace_id for one in grades if one.value is not None and one.weight})
         unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
         report("grading", graded + unknown)

@@ -24,7 +24,7 @@ from tasks.probing import have_probe
 from tasks.promote import promoted
 from tasks.step import step, worth_another_try
 from tasks.tracking import begin_trial, log_evaluation
-from tasks.turns import Turn, champion_of, environment_of, home, note
+from tasks.turns import Turn, champion_of, configuration_of, environment_of, home, note
 
 
 class Trial(Record, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def open_trial(trial: Trial, challenger: dict[str, Any]) -> tuple[Turn, list[str
 
     project = load_project(Path(trial.folder))
     champion, seen = champion_of(project), snapshot(home(), project.name)
-    configuration = digest(project.digest(), environment_of(project).digest)
+    configuration = configuration_of(project)
     problems = mined(project, seen.sequence)
     ids = held_out(project, problems)
     known = (champion.name, champion.checkpoint_id, challenger["name"], challenger["checkpoint_id"])

@@ -7,6 +7,7 @@ as its project, champion and configuration are what they were, whatever arrived 
 import contextlib
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from flywheel.lineage import Deployment
 from flywheel.project import Project, base_folder, load_project
 from flywheel.records import Record
 from flywheel.settings import Settings, load
+from tasks.judges import standings_of
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -44,7 +46,7 @@ class Turn(Record, frozen=True, kw_only=True):
     start: Deployment
     """The champion that this turn starts from, whatever is promoted or rolled back meanwhile."""
     configuration: str
-    """Digest of the project's file and its environment."""
+    """Digest of the project's file, its environment, and what its judge may do."""
     sequence: int
     """The store's ledger sequence when it started: later data waits for the next turn."""
     snapshot: str
@@ -127,8 +129,7 @@ def open_turn(folder: str, ingested: dict[str, Any], *, fresh: bool = False) -> 
         fresh: a turn under way that has trained nothing yet gives way to one over what came since.
     """
     project = load_project(Path(folder))
-    champion = champion_of(project)
-    configuration = digest(project.digest(), environment_of(project).digest)
+    champion, configuration = champion_of(project), configuration_of(project)
     under_way = turn_under_way(home(), project.name)
     if under_way and under_way.configuration == configuration:
         promoted_here = champion.run_id == under_way.run_id
@@ -145,11 +146,25 @@ def open_turn(folder: str, ingested: dict[str, Any], *, fresh: bool = False) -> 
 
 def turn_to_come(folder: str) -> Turn:
     """The turn that would be opened now, for steps that must not open one: a turn that opens works
-    from its own snapshot, and what is done every hour must not fix it."""
+    from its own snapshot, and what is done every hour must not fix it.
+
+    With a judge it is another one each day: yesterday's budget may have left traces unjudged.
+    """
     project = load_project(Path(folder))
-    configuration = digest(project.digest(), environment_of(project).digest)
-    turn = new_turn(project, champion_of(project), configuration)
+    turn = new_turn(project, champion_of(project), configuration_of(project))
+    if project.judge is not None:
+        today = datetime.now(UTC).date().isoformat()
+        turn = msgspec.structs.replace(turn, run_id=digest(turn.run_id, today))
     return msgspec.structs.replace(turn, looked=True)
+
+
+def configuration_of(project: Project) -> str:
+    """Digest of all that decides what a turn does: the project's file, its environment, and what
+    its judge may do."""
+    parts = [project.digest(), environment_of(project).digest]
+    if project.judge is not None:
+        parts.append(digest(sorted(standings_of(project, home()).items())))
+    return digest(*parts)
 
 
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:

@@ -74,6 +74,12 @@ def check_usage(words: list[str]) -> None:
         return  # a list of commands
     command = flywheel.get_command(context, words[0])
     assert command is not None, f"no command flywheel {words[0]}"
+    if isinstance(command, click.Group):
+        inner = command.get_command(context, words[1]) if len(words) > 1 else None
+        assert inner is not None or len(words) == 1, f"no command flywheel {' '.join(words[:2])}"
+        if inner is None:
+            return
+        command, words = inner, words[1:]
     values, left, _ = command.make_parser(click.Context(command)).parse_args(words[1:])
     assert not left, f"flywheel {' '.join(words)}: {left} is nothing"
     needed = [one.name for one in command.get_params(context) if isinstance(one, click.Argument)]

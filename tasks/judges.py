@@ -1,0 +1,88 @@
+"""A project's judge, ready to be handed into grading, and which recorded traces it is asked about.
+
+Enter a project and a home; leaves a judge that knows how far it was shown to agree with people, or
+None where the project has none: rewards that name it are then null.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from flywheel.home import Home
+from flywheel.project import Project
+from flywheel.records import Trace
+
+if TYPE_CHECKING:
+    from environments.define import Environment
+    from environments.grading import Item
+    from environments.judges.judge import ModelJudge
+    from environments.marks import Method
+
+
+def judge_of(project: Project, home: Home) -> "ModelJudge | None":
+    """
+    Raises:
+        MissingPart: its key is not where the project's file says.
+    """
+    if project.judge is None:
+        return None
+    from environments.judges.judge import open_judge
+    from storage.raw import RawStore
+
+    return open_judge(
+        project.judge,
+        home.root,
+        project=project.name,
+        folder=project.folder,
+        standings=standings_of(project, home),
+        bytes_of=RawStore(home).get,
+    )
+
+
+def standings_of(project: Project, home: Home) -> dict[str, str]:
+    """What judges were shown to be, by digest: see `environments.judges.standing`."""
+    if project.judge is None:
+        return {}
+    from environments.judges.standing import standings
+    from storage.queries import records
+
+    return standings(records(home, "calibration", project=project.name), project.judge)
+
+
+def judged_methods(environment: "Environment") -> list["Method"]:
+    """The rewards that a judge has a part in."""
+    from environments.asked import GRADED
+
+    return [
+        one for one in environment.methods if "judge" in one.arguments and one.mark.kind in GRADED
+    ]
+
+
+def sampled(items: Sequence["Item"], project: Project, judge: "ModelJudge | None") -> list["Item"]:
+    """The items with a judge each, in the order in which its budget is to be spent; those outside
+    of the project's share get one that is not asked."""
+    if judge is None:
+        return list(items)
+    from environments.judges.sampling import Candidate, chosen
+    from environments.judges.unasked import Unasked
+
+    share = judge.section.share
+    candidates = (
+        Candidate(one.trace.id, one.problem.slice if one.problem else "", day_of(one.trace))
+        for one in items
+    )
+    order = {trace_id: number for number, trace_id in enumerate(chosen(candidates, share))}
+    silent = Unasked(judge, f"not asked: outside of the judge's sample ([judge] share = {share:g})")
+    given = [one._replace(judge=judge if one.trace.id in order else silent) for one in items]
+    return sorted(given, key=lambda one: order.get(one.trace.id, len(order)))
+
+
+def day_of(trace: Trace) -> str:
+    """When it began, in UTC; "" = not known."""
+    starts = [span.start for span in trace.spans if span.start is not None]
+    if not starts:
+        return ""
+    try:
+        return datetime.fromtimestamp(min(starts) / 1e9, UTC).strftime("%Y-%m-%d")
+    except (ValueError, OverflowError, OSError):
+        return ""  # a sender's clock may say anything
