@@ -8,8 +8,9 @@ rewards run in a forked child (`environments.isolation`).
 
 import contextlib
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from environments.asked import Asked, Item, why_ungradable
 from environments.board import Outcome
@@ -17,7 +18,12 @@ from environments.define import Environment, Method
 from environments.isolation import run_isolated
 from flywheel.records import Grade, Problem, Trace
 
-__all__ = ["Item", "grade", "grade_all", "score", "why_ungradable"]
+if TYPE_CHECKING:
+    from environments.judges.contract import Judge
+
+__all__ = ["Graded", "Item", "grade", "grade_all", "grade_recorded", "score", "why_ungradable"]
+BATCH = 2000
+"""Traces in one child."""
 
 
 def grade(
@@ -70,6 +76,51 @@ def _ask_scripts(
         for (_, keys), one in zip(rows, found, strict=True):
             for name, slot in keys.items():
                 outcomes[slot] = one[name]
+
+
+class Graded(NamedTuple):
+    trace: Trace
+    grades: list[Grade]
+
+
+def grade_recorded(
+    environment: Environment,
+    recorded: Iterable[tuple[Trace, Problem | None]],
+    *,
+    judge: "Judge | None" = None,
+    size: int = BATCH,
+) -> Iterator[list[Graded]]:
+    """Grades of any number of traces, in batches of about `size`, one fork each.
+
+    Where the environment has group rewards, all traces of one problem (in one run) are each other's
+    group and lie in one batch; all of `recorded` is then read before the first is graded.
+    """
+    methods = [method.mark.kind for method in environment.methods]
+    groups: dict[tuple[str, str], list[Trace]] = {}
+    if "group_reward" in methods:
+        recorded = sorted(recorded, key=lambda one: _group(*one))
+        for trace, problem in recorded:
+            groups.setdefault(_group(trace, problem), []).append(trace)
+    batch: list[Item] = []
+    for trace, problem in recorded:
+        group = groups.get(_group(trace, problem)) if groups and problem else None
+        if len(batch) >= size and (group is None or trace is group[0]):
+            yield _graded(environment, batch)
+            batch = []
+        batch.append(Item(trace, problem, group, judge=judge))
+    if batch:
+        yield _graded(environment, batch)
+
+
+def _group(trace: Trace, problem: Problem | None) -> tuple[str, str]:
+    return (trace.run_id or "", problem.id if problem else "")
+
+
+def _graded(environment: Environment, batch: Sequence[Item]) -> list[Graded]:
+    return [
+        Graded(item.trace, grades)
+        for item, grades in zip(batch, grade_all(environment, batch), strict=True)
+    ]
 
 
 @contextlib.contextmanager

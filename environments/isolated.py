@@ -19,7 +19,7 @@ from environments.offered import CHANGED, PLAIN, Call, Offer, outcomes_of, reaso
 
 if TYPE_CHECKING:
     from environments.define import Environment
-    from environments.runtimes.contract import Runtime
+    from environments.runtimes.pool import Pool
 
 AT_ONCE = 32
 """Lanes that wait together."""
@@ -28,7 +28,6 @@ SANDBOXES = max(2, os.cpu_count() or 1)
 GIVE_UP = 3
 """After so many hangs or deaths of one reward in a batch, the rest of it is not tried."""
 _BEAT_S = 0.1
-_STOP_S = 30.0
 Lane = Sequence[Call]
 
 
@@ -95,7 +94,7 @@ class Inside(NamedTuple):
 
     async def _serve_together(self, lanes: Sequence[Lane]) -> None:
         beating = asyncio.create_task(self._beat())
-        left, boxes = iter(lanes), asyncio.Semaphore(SANDBOXES)
+        left, boxes = iter(lanes), self._boxes()
 
         async def work() -> None:
             for lane in left:
@@ -109,7 +108,7 @@ class Inside(NamedTuple):
             self.board.beat()
             await asyncio.sleep(_BEAT_S)
 
-    async def _run_lane(self, lane: Lane, boxes: asyncio.Semaphore) -> None:
+    async def _run_lane(self, lane: Lane, boxes: "_Boxes") -> None:
         offer = Offer(lane[0].trace, lane[0].problem)
         for number, call in enumerate(lane):
             if tried := self.lost[call.method.name] < GIVE_UP:
@@ -121,16 +120,16 @@ class Inside(NamedTuple):
                     self.board.give(later.at, Outcome(None, after_loss(call)))
                 return
 
-    async def _wait_for(self, call: Call, offer: Offer, boxes: asyncio.Semaphore) -> None:
+    async def _wait_for(self, call: Call, offer: Offer, boxes: "_Boxes") -> None:
         """One call within its time. One that cannot even be cancelled is left behind."""
         limit = limit_of(self.environment, call)
         if "sandbox" in call.method.arguments:
-            await boxes.acquire()
+            await boxes.turn.acquire()
         self.board.enter(call.at, loop=True)
-        task = asyncio.create_task(self._tried(call, offer))
+        task = asyncio.create_task(self._tried(call, offer, boxes))
         done, _ = await asyncio.wait({task}, timeout=limit)
         if "sandbox" in call.method.arguments:
-            boxes.release()
+            boxes.turn.release()
         if done:
             self._give(call, offer.as_heard(task.result()))
             return
@@ -139,10 +138,10 @@ class Inside(NamedTuple):
         for slot in call.slots:
             self.board.lose(slot, f"took longer than {limit:g} s")
 
-    async def _tried(self, call: Call, offer: Offer) -> list[Outcome]:
+    async def _tried(self, call: Call, offer: Offer, boxes: "_Boxes") -> list[Outcome]:
         own = os.getpid()
         try:
-            return _checked(call, offer, await self._value(call, offer))
+            return _checked(call, offer, await self._value(call, offer, boxes))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -151,26 +150,27 @@ class Inside(NamedTuple):
             if os.getpid() != own:
                 os._exit(0)
 
-    async def _value(self, call: Call, offer: Offer) -> Any:
+    async def _value(self, call: Call, offer: Offer, boxes: "_Boxes") -> Any:
         method: Callable[..., Any] = getattr(self.environment, call.method.name)
-        if "sandbox" not in call.method.arguments:
-            value = method(**offer.arguments(call))
-            return await value if inspect.isawaitable(value) else value
-        sandbox = self._sandbox(call)
-        try:
-            await sandbox.start()
-            return await method(**offer.arguments(call, sandbox))
-        finally:
-            await asyncio.wait({asyncio.ensure_future(sandbox.stop())}, timeout=_STOP_S)
+        if "sandbox" in call.method.arguments and boxes.pool is not None:
+            return await boxes.pool.run(lambda one: method(**offer.arguments(call, one)))
+        value = method(**offer.arguments(call))
+        return await value if inspect.isawaitable(value) else value
 
-    def _sandbox(self, call: Call) -> "Runtime":
-        from environments.runtimes.table import open_runtime
+    def _boxes(self) -> "_Boxes":
+        config, pool = self.environment.runtime, None
+        if config is not None:
+            from environments.runtimes.pool import Pool
 
-        config = self.environment.runtime
-        if config is None:
-            raise Ungraded("the environment has no runtime")
-        sandbox: Runtime = open_runtime(config, self.folder / str(call.at))
-        return sandbox
+            pool = Pool(config, self.folder, AT_ONCE)
+        return _Boxes(pool, asyncio.Semaphore(SANDBOXES))
+
+
+class _Boxes(NamedTuple):
+    """Sandboxes of rewards that name one. Waiting for a turn does not count as a reward's time."""
+
+    pool: "Pool | None"
+    turn: asyncio.Semaphore
 
 
 def _checked(call: Call, offer: Offer, value: Any) -> list[Outcome]:

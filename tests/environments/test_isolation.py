@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from environments.define import Environment, group_reward, metric, reward, step_reward
-from environments.grading import Item, grade, grade_all
+from environments.grading import Item, grade, grade_all, grade_recorded
 from environments.isolated import AT_ONCE
 from environments.isolation import PRINTED
 from environments.runtimes.contract import Runtime, Sandbox
@@ -390,6 +390,21 @@ def test_a_group_is_what_can_be_graded_of_it_and_is_asked_once() -> None:
     assert "gave this trace none" in (graded[3]["shortest"].reason or "")
     (alone,) = grade_all(Group(), [Item(trace("x", "z"), None, group)])
     assert "not in the group" in reasons(alone)["order"]
+
+
+def test_recorded_traces_come_in_batches_that_split_no_group() -> None:
+    problems = [Problem(environment="e", messages=(say("user", str(k)),)) for k in range(3)]
+    recorded = [(trace("x" * (k + 1), str(k)), problems[k % 3]) for k in range(9)]
+    alone = (trace("x", "none"), None)
+    batches = list(grade_recorded(Group(), [*recorded, alone], size=2))
+    assert sorted(len(one) for one in batches) == [3, 3, 4]
+    graded = [one for batch in batches for one in batch]
+    order = {one.trace.id: by_name(one.grades)["order"].value for one in graded}
+    assert order == {str(k): float(k // 3) for k in range(9)} | {"none": None}
+    plain = list(grade_recorded(Answers(), iter(recorded), size=4))
+    assert [[one.trace.id for one in batch] for batch in plain] == [
+        ["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8"],
+    ]  # fmt: skip
 
 
 class Steps(Environment):
