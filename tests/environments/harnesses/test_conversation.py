@@ -15,7 +15,7 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
 class Talking(Environment):
-    harness = Conversation(budget=Budget(turns=6, tool_s=0.3))
+    harness = Conversation(budget=Budget(turns=6))
     script = ScriptedUser(turns=("first", "second"))
 
     async def user(self, episode: Episode, said: str) -> str | None:
@@ -68,8 +68,9 @@ def test_a_user_that_never_leaves_ends_at_the_turns_and_one_that_hangs_is_a_faul
     (done,) = play(Endless(), engine.url)
     assert ended(done) == "budget: turns" and len(model_spans(done.trace)) == 6
     engine.reply = says(lambda messages: "hang")
-    (done,) = play(Endless(), engine.url)
-    assert "took longer than 0.3 s" in done.trace.attributes["failed"]
+    config = {"harness": {"kind": "conversation", "budget": {"tool_s": 0.5}}}
+    (done,) = play(Endless(config), engine.url)
+    assert "took longer than 0.5 s" in done.trace.attributes["failed"]
 
 
 def test_a_model_that_says_nothing_in_a_conversation_is_heard_as_nothing(engine: Any) -> None:

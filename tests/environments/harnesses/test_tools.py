@@ -21,7 +21,7 @@ NUMBER = {
 
 
 class Counting(Environment):
-    harness = Tools(budget=Budget(tool_s=0.2, tool_output=300))
+    harness = Tools(budget=Budget(tool_output=300))
 
     def tools(self, episode: Episode) -> list[Tool]:
         def add(n: int) -> int:
@@ -103,8 +103,8 @@ def test_calls_of_one_answer_run_side_by_side(engine: Any) -> None:
         (("add", {}), "'n' is a required property"),
         (("add", {"n": 1, "m": 2}), "'m' was unexpected"),
         (("broken", {"n": 1}), "KeyError: 'no such row'"),
-        (("forever", {"n": 1}), "forever took longer than 0.2 s"),
-        (("stuck", {"n": 1}), "stuck took longer than 0.2 s"),
+        (("forever", {"n": 1}), "forever took longer than 0.5 s"),
+        (("stuck", {"n": 1}), "stuck took longer than 0.5 s"),
         (("odd", {"n": 1}), "neither text nor JSON"),
     ],
 )
@@ -112,7 +112,8 @@ def test_a_call_that_fails_is_answered_with_what_is_wrong(
     engine: Any, call: Any, told: str
 ) -> None:
     engine.reply = once(call)
-    (done,) = play(Counting(), engine.url)
+    budget = {"tool_s": 0.5 if call[0] in ("forever", "stuck") else 60.0}
+    (done,) = play(Counting({"harness": {"kind": "tools", "budget": budget}}), engine.url)
     choice, (span,) = last_answer(done.trace), spans(done, "tool")
     assert choice is not None and choice.message.text.startswith("Error: ")
     assert told in choice.message.text and ended(done) == "answered"
