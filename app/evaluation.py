@@ -181,11 +181,9 @@ def _setting(
 
 
 def _judge(home: Home, project: Project | None) -> "Judge | None":
-    if project is None or project.judge is None:
-        return None
-    from tasks.judge import judge_of
+    from tasks.judges import judge_of
 
-    return judge_of(project)
+    return judge_of(project, home) if project else None
 
 
 # --- what people see

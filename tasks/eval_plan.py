@@ -64,29 +64,44 @@ class Asked(NamedTuple):
 
 
 def found(path: str, config: Mapping[str, Any], folder: Path | None) -> Asked:
-    """The environment that `path` names, with all its problems: a project's folder (or none but
-    `folder`) means that project's environment.
+    """The environment that `path` names, with all its problems.
+
+    Raises:
+        UsageError: there is none, or it does not load.
+    """
+    environment, project = loaded(path, config, folder)
+    read = environment.problems()
+    problems = list(read.problems)
+    name, grader = environment.name, environment.digest
+    return Asked(name, grader, environment, problems, len(read.rejects), project)
+
+
+def loaded(
+    path: str, config: Mapping[str, Any], folder: Path | None
+) -> "tuple[Environment, Project | None]":
+    """An installed name, `package.module:Class`, `file.py:Class` (from here, else from the
+    project's folder), or a package's folder; a project's folder, or none but `folder`, means that
+    project's own.
 
     Raises:
         UsageError: there is none, or it does not load.
     """
     from environments.load import load_environment
+    from tasks.env_build import place_of
 
-    if (Path(path) / "flywheel.toml").is_file():
-        folder = Path(path)
+    if (Path(path) / "flywheel.toml").is_file() and path:
+        path, folder = "", Path(path)
     project = load_project(folder) if folder is not None else None
-    if project is not None and (not path or Path(path).is_dir()):
+    if project is not None and not path:
         section = project.environment
-        environment = load_environment(section.path, project.folder, {**section.config, **config})
-    elif path:
-        base = project.folder if project and not _is_here(path) else Path()
-        environment = load_environment(path, base, config)
-    else:
+        own = load_environment(section.path, project.folder, {**section.config, **config})
+        return own, project
+    if not path:
         raise UsageError("name an environment: `flywheel env list` has those that are installed")
-    read = environment.problems()
-    problems = list(read.problems)
-    name, grader = environment.name, environment.digest
-    return Asked(name, grader, environment, problems, len(read.rejects), project)
+    place = place_of(path)
+    elsewhere = project is not None and not _is_here(path) and not Path(path).is_dir()
+    base = project.folder if project is not None and elsewhere else place.base
+    return load_environment(place.path, base, config), project
 
 
 def _is_here(path: str) -> bool:

@@ -1,6 +1,8 @@
 """`flywheel grade`: recorded traces, graded."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,15 +11,59 @@ from app.start import start, turnable
 
 
 @click.command("grade")
-@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.argument("project", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--env",
+    "environment",
+    metavar="ENV",
+    help="Grade with this environment, as `flywheel eval` names them.",
+)
+@click.option("--since", help="With --env: traces since 2026-11-03, or 12h, 7d, 4w.")
+@click.option("--until", help="With --env: traces before then.")
+@click.option(
+    "--config",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --env: of its configuration.",
+)
+@click.option(
+    "--project",
+    "of",
+    type=click.Path(path_type=Path),
+    help="With --env: only this project's traces, with its judge.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(project: Path, as_json: bool) -> None:
-    """Ingest, then grade PROJECT's recorded traces."""
-    folder = turnable(project, start(progress=True))
-    from flows.grade import grade
+def command(
+    project: Path | None, environment: str | None, since: str | None, until: str | None,
+    pairs: Sequence[str], of: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Ingest, then grade PROJECT's recorded traces (or, with --env, any, by any environment)."""
+    if environment is not None:
+        found = _with_environment(environment, project or of, since, until, pairs)
+    elif since or until or pairs:
+        raise click.UsageError("--since, --until and --config go with --env")
+    else:
+        folder = turnable(project or of or Path(), start(progress=True))
+        from flows.grade import grade
 
-    found = grade(folder)
+        found = grade(folder)
     if as_json:
         echo_json(found)
-    else:
-        click.echo(f"graded {found['graded']}, not gradable {found['not_gradable']}")
+        return
+    click.echo(f"graded {found['graded']}, not gradable {found['not_gradable']}")
+    for reason, count in found.get("reasons", {}).items():
+        click.echo(f"  {count} {reason}")
+
+
+def _with_environment(
+    environment: str, folder: Path | None, since: str | None, until: str | None,
+    pairs: Sequence[str],
+) -> dict[str, Any]:  # fmt: skip
+    home = start(progress=True).at()
+    from app.regrading import grader_of, span_of_time
+    from tasks.grade_env import grade_recorded_with
+
+    grader = grader_of(home, environment, folder, pairs)
+    which = span_of_time(grader.project, since, until)
+    return grade_recorded_with(home, grader.environment, which, grader.judging)

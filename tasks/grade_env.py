@@ -1,0 +1,52 @@
+"""`flywheel grade --env`: any environment over what was recorded, in batches of thousands.
+
+Enter an environment and a span of time. Leave grades in the store, by the environment's own digest,
+and counts. Invariant: memory holds one batch, and doing it again stores nothing new.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from flywheel.home import Home
+from flywheel.progress import report
+from tasks.regrade import Judging, Narrowed, keep, regraded
+
+if TYPE_CHECKING:
+    from environments.define import Environment
+
+
+def grade_recorded_with(
+    home: Home, environment: "Environment", which: Narrowed, judging: Judging = list
+) -> dict[str, Any]:
+    """Commits what waits, grades, and commits again."""
+    from environments.grading import score
+    from storage.committer import commit
+    from storage.moments import moment
+
+    commit(home)
+    now, counts, sums = moment(home), Counter[str](), 0.0
+    reasons: Counter[str] = Counter()
+    for batch in regraded(home, environment, which, judging):
+        counts["stored"] += keep(home, batch, now)
+        for one in batch:
+            value = score([grade for grade in one.after if grade.span_id is None])
+            counts["traces"] += 1
+            counts["graded"] += value is not None
+            sums += value or 0.0
+            if value is None:
+                nulls = (
+                    grade.reason for grade in one.after if grade.value is None and grade.weight
+                )
+                reasons[(next(nulls, None) or "no reward").split("\n")[0][:120]] += 1
+        report("grading", counts["traces"])
+        commit(home)
+    return {
+        "environment": environment.name,
+        "grader": environment.digest,
+        "traces": counts["traces"],
+        "graded": counts["graded"],
+        "not_gradable": counts["traces"] - counts["graded"],
+        "stored": counts["stored"],
+        "reward": sums / counts["graded"] if counts["graded"] else None,
+        "reasons": dict(reasons.most_common(10)),
+    }
