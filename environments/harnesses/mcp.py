@@ -29,7 +29,7 @@ class McpHarness:
                 except Exception as error:
                     failure = error
         except ExceptionGroup as group:
-            failure = failure or EpisodeFailed(f"an MCP server did not end well: {first_of(group)}")
+            failure = failure or EpisodeFailed(f"an MCP server is gone: {first_of(group)}")
         if failure is not None:
             raise failure
 

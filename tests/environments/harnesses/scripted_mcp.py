@@ -49,8 +49,6 @@ def answer(method: str, params: dict) -> dict:
 
 def call(name: str, arguments: dict) -> dict:
     text = arguments.get("text", "")
-    if name == "hang":
-        return {}
     if name == "die":
         print("the disk is on fire", file=sys.stderr, flush=True)
         os._exit(7)
@@ -66,22 +64,25 @@ def call(name: str, arguments: dict) -> dict:
     return {"content": [{"type": "text", "text": said}], "isError": name == "fail"}
 
 
+def reply(asked: dict) -> dict | None:
+    """None = to what wants no answer."""
+    if "id" not in asked:
+        return None
+    came = {"jsonrpc": "2.0", "id": asked["id"]}
+    try:
+        return {**came, "result": answer(asked["method"], asked.get("params") or {})}
+    except LookupError as error:
+        code = -32601 if asked["method"] != "tools/call" else -32602
+        return {**came, "error": {"code": code, "message": str(error.args[0])}}
+
+
 def main() -> None:
     mute = "mute" in sys.argv
     for line in sys.stdin:
         asked = json.loads(line)
-        if "id" not in asked or mute:
-            continue
-        name = asked.get("params", {}).get("name")
-        if asked["method"] == "tools/call" and name == "hang":
-            continue
-        reply = {"jsonrpc": "2.0", "id": asked["id"]}
-        try:
-            reply["result"] = answer(asked["method"], asked.get("params") or {})
-        except LookupError as error:
-            code = -32601 if asked["method"] != "tools/call" else -32602
-            reply["error"] = {"code": code, "message": str(error.args[0])}
-        print(json.dumps(reply), flush=True)
+        hang = (asked.get("params") or {}).get("name") == "hang"
+        if not (mute or hang) and (said := reply(asked)):
+            print(json.dumps(said), flush=True)
     time.sleep(60 if mute else 0)
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from environments.runtimes.pool import Pool
 from environments.runtimes.table import open_runtime
 from flywheel.errors import EngineError
 from flywheel.records import Problem, say
+from tests.environments.harnesses import scripted_mcp
 from tests.environments.playing import ended, play, says, spans
 
 SCRIPT = Path(__file__).with_name("scripted_mcp.py")
@@ -307,6 +309,39 @@ def test_streamable_http(over_http: str) -> None:
         return await tools["talk_to_user"].call(message="hi")
 
     assert using(what, McpServer(name="user", url=over_http)) == "heard hi"
+
+
+@pytest.fixture
+def fragile() -> Iterator[str]:
+    """The scripted server behind streamable HTTP; it hangs up where its tool dies."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if (asked.get("params") or {}).get("name") == "die":
+                return
+            reply = scripted_mcp.reply(asked)
+            data = json.dumps(reply).encode() if reply else b""
+            self.send_response(200 if reply else 202)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *parts: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/mcp"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_hangs_up_is_infrastructure(engine: Any, fragile: str) -> None:
+    with pytest.raises(EpisodeFailed, match="MCP server is gone: RemoteProtocolError"):
+        acted(engine, [("echo", {"text": "hi"}), ("die", {})], McpServer(name="h", url=fragile))
+    assert engine.asked[-1]["messages"][-1]["content"] == "hi"
 
 
 def test_a_url_where_nobody_is_is_infrastructure() -> None:
