@@ -22,7 +22,6 @@ from flywheel.ids import digest_bytes
 from flywheel.records import Span, Trace
 from serving import wire
 from serving.conversation import Offload, Put
-from serving.interception_bridge import load_rendering as load_rendering
 from serving.interception_calls import Calls
 from serving.interception_calls import Served as Served
 from serving.interception_episodes import Call, Ended, Episode, Spent
@@ -53,8 +52,8 @@ class Interception:
         Args:
             put: keeps what is too large for a record, and returns its digest. By default the
                 digest alone is kept.
-            rendering: loads the served model's chat template (`load_rendering` of its folder), by
-                which prompts of later turns keep what was sampled; called when one is needed.
+            rendering: loads the served model's chat template, when a second turn needs it; by
+                default from `served.base`.
             socket: a Unix socket to listen at as well, for programs without a network.
         """
         offload = Offload(put, text=limits.text, inline_image=limits.inline_image)

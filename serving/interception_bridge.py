@@ -8,6 +8,7 @@ the model's server lays out the whole history anew and the trace has a branch.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +42,11 @@ class Bridge:
         self._why: str | None = None
         # One thread: a tokenizer is not made to be used by several at one time.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bridge")
+
+    def default(self, base: str | None) -> None:
+        """Where nobody said how to load it: from the base model's folder, if it is here."""
+        if self._load is None and base is not None and (Path(base) / "tokenizer.json").is_file():
+            self._load = partial(load_rendering, Path(base))
 
     def close(self) -> None:
         self._thread.shutdown(wait=False)

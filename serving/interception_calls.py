@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flywheel.errors import EngineError
 from serving.answer import Answer
@@ -45,6 +45,9 @@ class Served(NamedTuple):
     template_digest: str | None = None
     """Of the server's chat template; None = what its /health says, if it does."""
     tokenizer_digest: str | None = None
+    base: str | None = None
+    """Folder of the base model, by whose chat template prompts of later turns keep what was
+    sampled. None = what the server's /health names."""
 
     @property
     def name(self) -> str:
@@ -67,8 +70,9 @@ class Calls(Passing[Call]):
 
     async def open(self) -> None:
         await self._upstream.open()
-        if self.served.tokens and self.served.template_digest is None:
-            self.served = await asyncio.to_thread(_with_digests, self.served)
+        if self.served.tokens and None in (self.served.template_digest, self.served.base):
+            self.served = await asyncio.to_thread(_asked_itself, self.served)
+        self._bridge.default(self.served.base)
 
     async def close(self) -> None:
         self._bridge.close()
@@ -176,14 +180,20 @@ def _said_parents(headers: dict[bytes, bytes]) -> list[str]:
     return [name for name in map(str.strip, said) if 0 < len(name) <= 256][:16]
 
 
-def _with_digests(served: Served) -> Served:
-    """With what the server itself says of its chat template, if it does."""
+def _asked_itself(served: Served) -> Served:
+    """With what the server itself says of its model and chat template, where we know nothing."""
     with EngineClient(served.url, access=Reach(key=served.key), timeout_s=5.0) as client:
         try:
             said = client.health()
         except EngineError:
             return served
-    template, tokenizer = (said.get(f"{name}_digest") for name in ("template", "tokenizer"))
-    if not (isinstance(template, str) and isinstance(tokenizer, str)):
-        return served
-    return served._replace(template_digest=template, tokenizer_digest=tokenizer)
+    names = {
+        "template_digest": "template_digest", "tokenizer_digest": "tokenizer_digest",
+        "base": "model",
+    }  # fmt: skip
+    found: dict[str, Any] = {
+        field: value
+        for field, name in names.items()
+        if getattr(served, field) is None and isinstance(value := said.get(name), str)
+    }
+    return served._replace(**found)

@@ -105,6 +105,7 @@ def deployed(name: str, home: Home, project: Project, settings: Settings) -> Ite
                 deployment=deployment.name,
                 template_digest=said.get("template_digest"),
                 tokenizer_digest=said.get("tokenizer_digest"),
+                base=deployment.base_model,
             )
 
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flywheel.project import Project
 from flywheel.records import Grade, Problem, Trace
 from tasks.turns import home
 
@@ -26,8 +25,13 @@ AT_ONCE = 32
 """Episodes, and runtimes, of a chunk at a time."""
 
 
-def opens(environment: "Environment", sampler: "Sampler", folder: Path) -> "Opens":
-    """Opens what the environment's episodes need; workspaces lie in `folder`."""
+def opens(
+    environment: "Environment", sampler: "Sampler", folder: Path, base: str | None = None
+) -> "Opens":
+    """Opens what the environment's episodes need; workspaces lie in `folder`.
+
+    `base`: the base model's folder, whose chat template keeps what was sampled over turns.
+    """
     from environments.rollouts import Opened
 
     @contextlib.asynccontextmanager
@@ -43,6 +47,7 @@ def opens(environment: "Environment", sampler: "Sampler", folder: Path) -> "Open
             tokens=sampler.tokens,
             template_digest=sampler.template_digest,
             tokenizer_digest=sampler.tokenizer_digest,
+            base=base,
         )
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left
         async with Interception(served, put=RawStore(home()).put) as recorder:
@@ -58,22 +63,6 @@ def pool_of(environment: "Environment", folder: Path, at_once: int) -> "Pool | N
     from environments.runtimes.pool import Pool
 
     return Pool(environment.runtime, folder, at_once=at_once)
-
-
-def judge_of(environment: "Environment", project: Project) -> "Judge | None":
-    """The project's judge, where a method of the environment names one."""
-    if project.judge is None or not any("judge" in one.arguments for one in environment.methods):
-        return None
-    from environments.judges.judge import open_judge
-    from storage.raw import RawStore
-
-    return open_judge(
-        project.judge,
-        home().root,
-        project=project.name,
-        folder=project.folder,
-        bytes_of=RawStore(home()).get,
-    )
 
 
 def graded(

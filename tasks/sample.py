@@ -11,7 +11,8 @@ from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.progress import report
 from flywheel.records import Origin
-from tasks.playing import graded, judge_of, opens
+from tasks.judges import judge_of
+from tasks.playing import graded, opens
 from tasks.step import step
 from tasks.turns import Turn, engine, environment_of, home, note, project_of, run_folder
 
@@ -87,9 +88,11 @@ def answers(
         origin=origin,
         side=side,
         chunk_id=name,
-        opens=opens(environment, sampler, run_folder(turn) / "runtimes"),
+        opens=opens(
+            environment, sampler, run_folder(turn) / "runtimes", base=deployment.base_model
+        ),
     )
-    given = graded(environment, done, known, judge_of(environment, project))
+    given = graded(environment, done, known, judge_of(project, home()))
     failpoint("turn.before_rollouts_commit")
     traces, grades = [one.trace for one in done], [grade for one in given for grade in one]
     Inbox(home()).append([*traces, *grades], name=name)

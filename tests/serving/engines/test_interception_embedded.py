@@ -1,7 +1,6 @@
 """Several turns at the embedded engine: exact ids, the engine's own logprobs, paths to train on."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -11,8 +10,7 @@ from flywheel.episodes import Forced, Ticket
 from flywheel.records import Trace
 from serving.engines.client import EngineClient
 from serving.engines.process import EngineProcess
-from serving.interception import Interception, Served, load_rendering
-from tests.serving.engines.conftest import TINY
+from serving.interception import Interception, Served
 from trainer.paths import paths_of, sample_of
 
 pytestmark = pytest.mark.slow
@@ -43,9 +41,8 @@ def test_what_the_engine_sampled_over_turns_is_one_path_with_its_own_logprobs(
 ) -> None:
     async def go() -> list[Trace]:
         served = Served(engine.url, "tiny-v1")
-        rendering = partial(load_rendering, TINY)
         async with (
-            Interception(served, rendering=rendering) as recorder,
+            Interception(served) as recorder,
             aiohttp.ClientSession() as http,
         ):
             return await asyncio.gather(*(_episode(recorder, http, k) for k in range(4)))
