@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from environments.grading import grade, score
+from environments.grading import Item, grade, grade_all, score
+from environments.judges.judge import open_judge
 from environments.load import load_environment
-from flywheel.project import load_project
+from flywheel.project import JudgeSection, load_project
 from flywheel.records import Choice, Feedback, ModelCall, Span, Trace, say
+from tests.environments.judges.scripted_judge import prompt, scripted_judge
 from tests.reading_docs import PACKAGES, ROOT, blocks, cli
 
 EXTENDING = ROOT / "docs/extending.md"
@@ -75,6 +77,18 @@ def test_the_environment_of_the_documents_grades(tmp_path: Path) -> None:
     timed = msgspec.structs.replace(receipt("7.25").spans[0], start=0, end=2 * 10**9)
     grades = grade(environment, msgspec.structs.replace(receipt("7.25"), spans=(timed,)), problem)
     assert {one.reward: one.value for one in grades}["seconds"] == 2.0
+
+
+def test_the_judge_of_the_documents_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "judged.py").write_text(examples()["judged.py"])
+    environment = load_environment("judged.py:Desk", tmp_path)
+    with scripted_judge() as endpoint:
+        endpoint.verdict = lambda body: "neither" if "<<<FIRST" in prompt(body) else 4
+        judge = open_judge(JudgeSection(url=endpoint.url, model="scripted"), tmp_path)
+        group = (receipt("7.25"), msgspec.structs.replace(receipt("9"), id="other"))
+        items = [Item(one, group=group, judge=judge) for one in group]
+        for kind, kinder in grade_all(environment, items):
+            assert (kind.value, kinder.value, kind.weight) == (1.0, 0.5, 0.0)
 
 
 def extended_tree(root: Path) -> Path:

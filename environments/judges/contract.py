@@ -39,3 +39,8 @@ class Judge(Protocol):
     async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:
         """Asked in both orders; disagreement with itself is 0.5."""
         ...
+
+    def only_informs(self, digest: str) -> str:
+        """Why verdicts of this digest may inform but not gate or train; "" = they may. `digest` ""
+        = of a judge that was not heard: what it may do at best."""
+        ...

@@ -96,7 +96,9 @@ class Endpoint(NamedTuple):
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         address = self.url.rstrip("/") + "/chat/completions"
         try:
-            async with session.post(address, json=body, headers=headers) as response:
+            async with session.post(
+                address, json=body, headers=headers, allow_redirects=False
+            ) as response:
                 data = await _bounded(response)
                 if response.status == 429:
                     self._note_limit(response.headers.get("Retry-After"))

@@ -125,6 +125,9 @@ class ModelJudge:
         if 2 * len(known) > len(votes):
             value, reason = combined(known, self.section.aggregate == "majority")
             told.append(reason)
+        given = tuple(one.value for one in known)
+        if len(set(given)) > 1:
+            told.append("votes " + ", ".join(f"{one:g}" for one in given))
         if apart:
             told.append(f"{apart} of {len(votes)} votes changed with the order")
         if missing:
@@ -134,7 +137,7 @@ class ModelJudge:
         return Judged(
             value,
             "; ".join(one for one in told if one),
-            votes=tuple(one.value for one in known),
+            votes=given,
             cost_usd=total([vote.cost_usd for vote, _ in votes]),
             disagreements=apart,
         )

@@ -33,6 +33,9 @@ class Listening:
         self.heard.append(said)
         return said
 
+    def only_informs(self, digest: str) -> str:
+        return only_informs(self._judge, digest)
+
     @property
     def digest(self) -> str:
         """Of all that was heard; "" = nothing was."""

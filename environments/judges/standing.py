@@ -61,8 +61,7 @@ def only_informs(judge: "Judge | None", digest: str) -> str:
     """Why verdicts of `digest` may inform but not gate; "" = they may gate."""
     if judge is None:
         return ""
-    asked = getattr(judge, "only_informs", None)
-    return NOT_CALIBRATED if asked is None else str(asked(digest))
+    return judge.only_informs(digest)
 
 
 def judged(grade: Grade, judge: "Judge | None", digest: str) -> Grade:

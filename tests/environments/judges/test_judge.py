@@ -69,7 +69,7 @@ def test_votes_that_disagree_are_a_mean_or_a_majority_and_stay_beside_it(
     one_by_one = {"votes": 3, "temperature": 1.0, "at_once": 1}
     mean = scored(judge(**one_by_one))
     assert mean.value == pytest.approx(2 / 3) and sorted(mean.votes) == [0.0, 1.0, 1.0]
-    assert len(set(seeds)) == 3
+    assert len(set(seeds)) == 3 and mean.reason == "because; votes 1, 1, 0"
     majority = scored(judge(**one_by_one, aggregate="majority"))
     assert majority.value == 1.0 and len(endpoint.asked) == 3  # the same votes, counted otherwise
     assert majority.digest != mean.digest
