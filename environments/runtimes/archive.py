@@ -12,12 +12,10 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from environments.runtimes.beneath import CREATE, FOLDER, READ, parent_of, remove, steps_of
-from environments.runtimes.watchdog import ENTRIES
+from environments.runtimes.watchdog import DEEPEST, ENTRIES, size_of
 from flywheel.errors import BadRecord
 
 _INCOMING, _OUTGOING = "work.new", "work.old"
-_DEEPEST = 64
-"""Folders in each other."""
 _HEADERS = 4096
 """Bytes that a tar file takes for an entry beside its content, at most."""
 
@@ -27,6 +25,12 @@ def pack(work: Path, archive: Path, bound: int) -> Path:
     Raises:
         BadRecord: the workspace is larger than its bound, or not to be read.
     """
+    if size_of(work) > bound:
+        raise BadRecord(
+            f"holds more than {bound} bytes or {ENTRIES} files, or more than {DEEPEST} folders in "
+            "each other",
+            path=str(work),
+        )
     aside = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         with open(aside, "wb") as file:
@@ -54,8 +58,8 @@ class _Packing:
             os.close(root)
 
     def _folder(self, parent: int, prefix: str) -> None:
-        if prefix.count("/") > _DEEPEST:
-            raise BadRecord(f"more than {_DEEPEST} folders in each other", path=prefix[:80])
+        if prefix.count("/") > DEEPEST:
+            raise BadRecord(f"more than {DEEPEST} folders in each other", path=prefix[:80])
         for name in sorted(os.listdir(parent)):
             self.entries += 1
             if self.entries > ENTRIES:
@@ -132,8 +136,8 @@ def _fill(tar: tarfile.TarFile, folder: Path, bound: int) -> None:
         left -= member.size if member.isfile() else 0
         if left < 0 or number >= ENTRIES:
             raise BadRecord("holds more than a workspace may", path=str(tar.name))
-        if len(steps_of(member.name)) > _DEEPEST + 1:
-            raise BadRecord(f"more than {_DEEPEST} folders in each other", path=member.name[:80])
+        if len(steps_of(member.name)) > DEEPEST + 1:
+            raise BadRecord(f"more than {DEEPEST} folders in each other", path=member.name[:80])
         with parent_of(folder, member.name, make=True) as (parent, name):
             _place(tar, member, parent, name)
 

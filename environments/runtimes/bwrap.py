@@ -71,14 +71,17 @@ class Scene(NamedTuple):
 def words(
     scene: Scene, limits: Limits, command: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> Words:
-    options = [*_apart(scene, limits), *_folders(scene), *_system(), *_etc(scene, limits)]
-    options += _interpreter()
-    for folder in scene.readable:
-        options += ["--ro-bind", str(folder), str(folder)]
-    options += ["--bind", str(scene.work), WORKSPACE, "--proc", "/proc", "--dev", "/dev"]
+    options = _apart(scene, limits)
+    for inner in ("/etc", "/run", "/opt/python/bin", "/opt/python/lib"):
+        options += _folders(inner)
+    options += [*_system(), *_etc(scene, limits), *_interpreter()]
+    options += ["--proc", "/proc", "--dev", "/dev"]
     small = str(min(limits.workspace, limits.memory // 4))
     for own in ("/tmp", "/dev/shm"):
         options += ["--perms", "1777", "--size", small, "--tmpfs", own]
+    for folder in scene.readable:
+        options += [*_folders(str(folder.parent)), "--ro-bind", str(folder), str(folder)]
+    options += ["--bind", str(scene.work), WORKSPACE]
     if scene.door is not None:
         options += ["--bind", str(scene.door), DOOR]
     options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
@@ -101,15 +104,11 @@ def _apart(scene: Scene, limits: Limits) -> list[str]:
     return options
 
 
-def _folders(scene: Scene) -> list[str]:
+def _folders(inner: str) -> list[str]:
     """Those that others are put into; bubblewrap would make them for root alone."""
-    inner = [Path("/etc"), Path("/run"), Path("/opt/python/bin"), Path("/opt/python/lib")]
-    inner += [folder.parent for folder in scene.readable]
-    wanted = {one: None for path in inner for one in (*reversed(path.parents), path)}
-    options = []
-    for folder in list(wanted)[1:]:
-        options += ["--perms", "0755", "--dir", str(folder)]
-    return options
+    path = Path(inner)
+    above = [*reversed(path.parents), path][1:]
+    return [word for one in above for word in ("--perms", "0755", "--dir", str(one))]
 
 
 @cache

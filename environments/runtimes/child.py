@@ -81,7 +81,7 @@ class Child:
         try:
             self._connect(process)
             await done
-            self.kill(process.pid)  # whatever it left behind
+            self.kill(process.pid)  # what it left behind may hold its output open
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet, _GRACE_S)
         finally:
@@ -92,8 +92,7 @@ class Child:
             os.close(pidfd)
             for fd in tuple(self._open):
                 self._close(fd)
-            if not done.done():
-                self.kill(process.pid)
+            self.kill(process.pid)
             self._pid = None
             status, used = _reap(process)
         return self._ended(status, used, time.monotonic() - started)

@@ -20,6 +20,9 @@ _SHARE = 20
 _SOON_S, _OFTEN_S, _SELDOM_S, _LONGEST_S = 0.002, 0.02, 0.1, 1.0
 ENTRIES = 20_000
 """Files and folders that a workspace may hold."""
+DEEPEST = 64
+"""Folders in each other."""
+_TOO_MUCH = 1 << 62
 
 
 class Watchdog:
@@ -30,7 +33,8 @@ class Watchdog:
         self.peak: int | None = None
         """Bytes. None = it ended before it was looked at."""
         self.cpu_s: float | None = None
-        self.before = size_of(workspace)
+        self.room = max(limits.workspace, size_of(workspace))
+        """One that is over its limit already may be tidied, and not grow."""
 
     async def watch(self, root: int) -> Reason | None:
         pause = _SOON_S
@@ -59,7 +63,7 @@ class Watchdog:
             return "memory"
         if cpu_s > self.limits.cpu_s:
             return "timeout"
-        return "output" if size_of(self.workspace) > self.limits.workspace else None
+        return "output" if size_of(self.workspace) > self.room else None
 
 
 def tree_of(root: int) -> list[int]:
@@ -98,19 +102,19 @@ def _own_share(pid: int) -> int:
     return _use(pid)[0]
 
 
-def size_of(folder: Path, most: int = ENTRIES) -> int:
-    """Bytes of all files below; beyond `most` entries more than any bound, so that nobody gains
-    by many empty ones."""
-    total, count, left = 0, 0, [os.fspath(folder)]
+def size_of(folder: Path) -> int:
+    """Bytes of all files below; with too many entries, or too deep ones, more than any bound."""
+    total, count, left = 0, 0, [(os.fspath(folder), 0)]
     while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+        path, depth = left.pop()
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
             for entry in entries:
                 count += 1
-                if count > most:
-                    return 1 << 62
+                if count > ENTRIES or depth > DEEPEST:
+                    return _TOO_MUCH
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        left.append((entry.path, depth + 1))
                     else:
                         said = entry.stat(follow_symlinks=False)
                         total += max(said.st_size, said.st_blocks * 512)

@@ -25,6 +25,7 @@ from app.doctor import machine
 from app.doctor.examine import Told, examine, worst
 from app.doctor.finding import Case, Check, Finding, ok
 from app.doctor.table import CHECKS
+from environments.runtimes import bwrap
 from flywheel import durable, known
 from flywheel.home import Home
 from flywheel.project import load_project
@@ -153,6 +154,18 @@ def test_packages_that_are_missing_or_others_are_named(tmp_path: Path) -> None:
 
 def test_the_packages_of_this_checkout_are_as_locked(home: Home) -> None:
     assert [each.level for each in said(home, "packages")] == ["ok"]
+
+
+def test_whether_programs_can_be_sandboxed_is_told_with_the_package_that_is_missing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = said(home, "sandbox")
+    assert found[0].level == "ok" or "apt install" in str(found[0].remedy or found[0].says)
+    monkeypatch.setattr(bwrap.shutil, "which", lambda *words, **more: None)
+    bwrap.program.cache_clear()
+    found = said(home, "sandbox")
+    bwrap.program.cache_clear()
+    assert found[0].level == "warning" and "bubblewrap" in str(found[0].remedy)
 
 
 def test_a_home_that_is_not_there_is_a_file_or_is_shut_is_told(tmp_path: Path) -> None:
