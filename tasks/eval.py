@@ -8,7 +8,6 @@ made of it alone, and can be made again.
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -27,13 +26,13 @@ from tasks.eval_report import write_report
 from tasks.eval_rows import Rows
 from tasks.eval_run import Episodes, Work, resumed, sender
 from tasks.eval_summary import Price, summarise
+from tasks.playing import pool_of
 
 if TYPE_CHECKING:
     from environments.attempt import Finished
     from environments.define import Environment
     from environments.episodes import Run
     from environments.judges.contract import Judge
-    from environments.runtimes.pool import Pool
     from serving.interception import Interception, Served
 
 Playing = Callable[["Interception"], AbstractAsyncContextManager[Episodes]]
@@ -132,17 +131,6 @@ def of_environment(setting: Setting) -> Playing:
         yield play
 
     return playing
-
-
-def pool_of(environment: "Environment", folder: Path, at_once: int) -> "Pool | None":
-    """Runtimes of the environment's kind; None where it runs no code. What a process that was
-    killed left in the folder goes."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if environment.runtime is None:
-        return None
-    from environments.runtimes.pool import Pool
-
-    return Pool(environment.runtime, folder, at_once)
 
 
 def grading(setting: Setting) -> Callable[[list[list[Played]]], list[list[list[Grade]]]]:

@@ -49,7 +49,6 @@ def opens(
             tokenizer_digest=sampler.tokenizer_digest,
             base=base,
         )
-        shutil.rmtree(folder, ignore_errors=True)  # what a kill left
         async with Interception(served, put=RawStore(home()).put) as recorder:
             yield Opened(recorder, pool_of(environment, folder, AT_ONCE))
 
@@ -57,12 +56,14 @@ def opens(
 
 
 def pool_of(environment: "Environment", folder: Path, at_once: int) -> "Pool | None":
-    """Runtimes of the environment's kind; None where it runs no code."""
+    """Runtimes of the environment's kind; None where it runs no code. What a process that was
+    killed left in the folder goes."""
+    shutil.rmtree(folder, ignore_errors=True)
     if environment.runtime is None:
         return None
     from environments.runtimes.pool import Pool
 
-    return Pool(environment.runtime, folder, at_once=at_once)
+    return Pool(environment.runtime, folder, at_once)
 
 
 def graded(
