@@ -36,9 +36,8 @@ class Compaction:
     async def run(self, episode: Episode) -> None:
         box = Toolbox(episode, episode.environment.tools(episode))
         messages = list(episode.problem.messages)
-        parents: tuple[str, ...] = ()
         while True:
-            said, messages, parents = await self._said(episode, messages, box, parents)
+            said, messages = await self._said(episode, messages, box)
             messages.append(said.message)
             if not said.calls:
                 episode.ended = how(said)
@@ -46,10 +45,11 @@ class Compaction:
             messages += await box.answer(said)
 
     async def _said(
-        self, episode: Episode, messages: list[Message], box: Toolbox, parents: tuple[str, ...]
-    ) -> tuple[Said, list[Message], tuple[str, ...]]:
+        self, episode: Episode, messages: list[Message], box: Toolbox
+    ) -> tuple[Said, list[Message]]:
         """The next answer, and the history that it answers: compacted where it was too long."""
         offered = box.schemas or episode.problem.tools
+        parents: tuple[str, ...] = ()
         compacted = size_of(messages) > self.config.at
         if compacted:
             messages, parents = await self._compacted(episode, messages)
@@ -60,7 +60,7 @@ class Compaction:
                 raise
             messages, parents = await self._compacted(episode, messages)
             said = await ask(episode, messages, tools=offered, parents=parents)
-        return said, messages, ()
+        return said, messages
 
     async def _compacted(
         self, episode: Episode, messages: Sequence[Message]
@@ -68,7 +68,7 @@ class Compaction:
         """A shorter history, and the call that it comes from."""
         number = episode.notes["compacted"] = episode.notes.get("compacted", 0) + 1
         name, start = f"compact-{number}", time.time_ns()
-        last = (episode.calls[-1].id,) if episode.calls else ()
+        answered = [call.id for call in episode.calls if call.error is None]
         before = [one for one in messages if one.role in ("system", "developer")]
         rest = [one for one in messages if one.role not in ("system", "developer")]
         kept = self._kept(rest)
@@ -77,10 +77,9 @@ class Compaction:
         try:
             memory, came = await self._folded(episode, before, old, asked, name)
         finally:
-            episode.spans.append(
-                Span(id=name, kind="agent", name="compact", parents=last, start=start,
-                     end=time.time_ns(), attributes=ASIDE)
-            )  # fmt: skip
+            span = Span(id=name, kind="agent", name="compact", parents=tuple(answered[-1:]),
+                        start=start, end=time.time_ns(), attributes=ASIDE)  # fmt: skip
+            episode.spans.append(span)
         return [*before, told(_GO_ON.format(question=asked, memory=memory)), *kept], came
 
     def _kept(self, rest: Sequence[Message]) -> list[Message]:

@@ -157,6 +157,8 @@ def test_an_engines_refusal_compacts_too_and_a_window_too_small_for_anything_is_
     late = Environment({"harness": {"kind": "compacting", "at": 1400, "budget": {"turns": 60}}})
     middle = problem("\n".join(FACTS[20:45]) + "\n\nWhat is the code of room 42?")
     (done,) = play(late, engine.url, [middle])
+    known = {span.id for span in done.trace.spans}
+    assert all(known.issuperset(span.parents) for span in done.trace.spans)
     choice = last_answer(done.trace)
     assert choice is not None and choice.message.text == "room 42: 294"
     engine.reply = says(lambda messages: (400, "maximum context length is 3 tokens"))
