@@ -10,21 +10,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from environments.golden import trace_of
 from environments.grading import Item, grade, grade_all, score
 from environments.judges.judge import open_judge
 from environments.load import load_environment
 from flywheel.project import JudgeSection, load_project
-from flywheel.records import Choice, Feedback, ModelCall, Span, Trace, say
+from flywheel.records import Choice, Feedback, ModelCall, Problem, Span, Trace, say
 from tests.environments.judges.scripted_judge import prompt, scripted_judge
 from tests.reading_docs import PACKAGES, ROOT, blocks, cli
 
-EXTENDING = ROOT / "docs/extending.md"
+EXTENDING, ENVIRONMENTS = ROOT / "docs/extending.md", ROOT / "docs/environments.md"
 
 
-def examples() -> dict[str, str]:
+def examples(page: Path = EXTENDING) -> dict[str, str]:
     """File -> its text, or the lines to be added to it."""
     found: dict[str, str] = {}
-    for block in blocks(EXTENDING):
+    for block in blocks(page):
         _, _, file = block.info.partition("file=")
         if file:
             assert file not in found
@@ -89,6 +90,61 @@ def test_the_judge_of_the_documents_is_asked(tmp_path: Path) -> None:
         items = [Item(one, group=group, judge=judge) for one in group]
         for kind, kinder in grade_all(environment, items):
             assert (kind.value, kinder.value, kind.weight) == (1.0, 0.5, 0.0)
+
+
+def of_environments(folder: Path) -> Path:
+    """The files of docs/environments.md, where a person would write them."""
+    assert len(ENVIRONMENTS.read_text().splitlines()) <= 100
+    for file, text in examples(ENVIRONMENTS).items():
+        (folder / file).write_text(text)
+    return folder
+
+
+def test_the_smallest_environment_grades_its_problems(tmp_path: Path) -> None:
+    environment = load_environment("words.py:Words", of_environments(tmp_path))
+    problems = {one.split: one for one in environment.problems().problems}
+    assert set(problems) == {"train", "heldout"}
+    for one in problems.values():
+        said = [str(environment.gold(one)), *map(str, environment.wrong(one))]
+        items = [Item(trace_of(one, text, k), one) for k, text in enumerate(said)]
+        assert [score(given) for given in grade_all(environment, items)] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_rewards_of_every_kind_load_and_say_what_they_cannot_give(tmp_path: Path) -> None:
+    environment = load_environment("rewards.py:Scripts", of_environments(tmp_path))
+    methods = {one.name: one.mark for one in environment.methods}
+    assert {name: mark.kind for name, mark in methods.items()} == {
+        "runs": "reward", "clear": "reward", "brief": "group_reward", "worked": "step_reward",
+        "close": "reward",
+    }  # fmt: skip
+    chosen = [one for one in environment.methods if one.name in ("clear", "brief", "worked")]
+    given = {one.reward: one for one in
+             grade_all(environment, [Item(receipt("print(7)"))], methods=chosen)[0]}  # fmt: skip
+    assert "[judge] in flywheel.toml" in (given["clear"].reason or "")
+    assert "all traces of its problem" in (given["brief"].reason or "")
+
+
+@pytest.mark.slow
+def test_the_smallest_environment_passes_its_check(tmp_path: Path) -> None:
+    words = ("env", "check", "words.py:Words", "--json")
+    code, out, errors = cli(tmp_path / "home", *words, at=of_environments(tmp_path))
+    assert code == 0 and json.loads(out)["passed"], (out, errors)
+
+
+@pytest.mark.slow
+def test_rewards_of_every_kind_run_programs_and_scripts(tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    environment = load_environment("rewards.py:Scripts", of_environments(tmp_path))
+    chosen = [one for one in environment.methods if one.name in ("runs", "close")]
+    problem = Problem(environment="scripts", messages=(say("user", "7?"),), answer="7")
+    items = [Item(receipt(text), problem) for text in ("print(3 + 4)", "print(8)")]
+    found = grade_all(environment, items, methods=chosen, cache=tmp_path / "cache")
+    values = [{one.reward: (one.value, one.reason) for one in given} for given in found]
+    assert values == [
+        {"runs": (1.0, None), "close": (1.0, None)},
+        {"runs": (0.0, None), "close": (1.0, None)},
+    ]
 
 
 def extended_tree(root: Path) -> Path:
@@ -180,7 +236,7 @@ def test_the_rule_of_the_documents_curates(tmp_path: Path) -> None:
 
 
 def test_examples_read_as_the_house_does(tmp_path: Path) -> None:
-    for file, text in examples().items():
+    for file, text in {**examples(), **examples(ENVIRONMENTS)}.items():
         if file.endswith(".py") and not file.endswith("__init__.py"):
             path = tmp_path / file
             path.parent.mkdir(parents=True, exist_ok=True)
