@@ -34,6 +34,7 @@ COMMANDS = {
     "canary": "Let a version answer a share of the requests.",
     "rollback": "Put the previous deployment back.",
     "eval": "Try any model on any environment.",
+    "replay": "Recorded traces under another version of a reward.",
     "env": "Environments: written, checked, built, listed.",
     "status": "What serves, what runs, what waits.",
     "lineage": "The chain from a deployment to the traces that made it, and back.",
