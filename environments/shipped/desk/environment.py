@@ -97,6 +97,11 @@ class Desk(Environment):
         messages = (*system, *history(problem), *rest)
         return msgspec.structs.replace(problem, messages=messages, tools=tools)
 
+    def slice(self, problem: Problem) -> str:
+        """What our own tasks are of: cancel, return_one, late …"""
+        purpose = str(problem.attributes.get("purpose", ""))
+        return purpose if purpose.isidentifier() else "all"
+
     def tools(self, episode: Episode) -> Sequence[Tool]:
         database = self._start(episode.problem)
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from environments.harnesses.user_server import NAME as TO_USER
 from environments.shipped.desk.domain import Call, Database, Domain, NotDone
 from flywheel.records import Message, ToolCall, ToolResult, Trace, model_spans, say
 
@@ -67,7 +68,7 @@ def attempt(domain: Domain, database: Database, call: Call) -> tuple[Any, str | 
 
 def made(trace: Trace) -> list[Made]:
     """The tool calls of a trace in order: as they were run, where that is recorded, else as the
-    model wrote them. What is no JSON object was never run."""
+    model wrote them. What is no JSON object was never run; words to the user are no action."""
     run = [span for span in trace.spans if span.tool is not None]
     if run:
         run.sort(key=lambda span: (span.start or 0, len(span.id), span.id))
@@ -87,7 +88,7 @@ def _made(span: str, tool: ToolCall | None, result: ToolResult | None) -> Made |
         arguments = json.loads(tool.arguments or "{}") if tool else None
     except ValueError:
         return None
-    if tool is None or not isinstance(arguments, dict):
+    if tool is None or tool.name == TO_USER or not isinstance(arguments, dict):
         return None
     failed = result.content if result and result.is_error else None
     return Made(span, Call(tool.name, arguments), failed)

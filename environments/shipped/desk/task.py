@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from environments.harnesses.user_server import NAME as TO_USER
 from environments.marks import Ungraded
 from environments.shipped.desk.domain import Call
 from environments.shipped.desk.replay import Made
@@ -68,9 +69,12 @@ def history(problem: Problem) -> tuple[Message, ...]:
 
 
 def told(trace: Trace) -> str:
-    """All that the model said in words."""
+    """All that the model said to the user, be it by the tool that is the user."""
     calls = (span.call for span in model_spans(trace))
-    return " ".join(call.choices[0].message.text for call in calls if call and call.choices)
+    said = [call.choices[0].message for call in calls if call and call.choices]
+    by_tool = [one.arguments for message in said for one in message.tool_calls
+               if one.name == TO_USER]  # fmt: skip
+    return " ".join([*(message.text for message in said), *by_tool])
 
 
 def plain(text: str) -> str:

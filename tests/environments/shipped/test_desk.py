@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from environments.define import Environment
-from environments.endpoint import connect
+from environments.golden import trace_of
 from environments.grading import Item, grade_all, score
 from environments.harnesses.contract import Access, Episode
 from environments.load import load_environment
 from environments.shipped.desk import make
 from flywheel.errors import ProjectError
-from flywheel.records import Choice, Message, ModelCall, Problem, Span, Trace, say
+from flywheel.records import Message, Problem, Span, Trace, say
+from tests.environments.playing import play, says
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = ROOT.parent / "shared" / "problems"
@@ -36,36 +37,22 @@ def problems(desk: Environment) -> list[Problem]:
     return found
 
 
-def recorded(problem: Problem, said: str | Sequence[Message]) -> Trace:
-    """A trace of a model that said this: a call for each of its messages."""
-    messages = [say("assistant", said)] if isinstance(said, str) else list(said)
-    spans, before = [], list(problem.messages)
-    for number, message in enumerate(messages):
-        if message.role == "assistant":
-            choice = Choice(message=message, finish_reason="stop")
-            call = ModelCall(input=tuple(before), choices=(choice,))
-            spans.append(Span(id=f"call-{number}", kind="model", start=number + 1, call=call))
-        before.append(message)
-    return Trace(id=f"t{problem.id}", project="p", source="s", external_id="e", origin="rollout",
-                 problem_id=problem.id, spans=tuple(spans))  # fmt: skip
-
-
 def scores(
     environment: Environment, pairs: Sequence[tuple[Problem, str | Sequence[Message]]]
 ) -> list[float]:
-    items = [Item(recorded(problem, said), problem) for problem, said in pairs]
+    items = [Item(trace_of(problem, said), problem) for problem, said in pairs]
     found = [score(grades) for grades in grade_all(environment, items)]
     assert None not in found
     return [one for one in found if one is not None]
 
 
 def graded(environment: Environment, problem: Problem, said: Any) -> dict[str, float | None]:
-    (grades,) = grade_all(environment, [Item(recorded(problem, said), problem)])
+    (grades,) = grade_all(environment, [Item(trace_of(problem, said), problem)])
     return {one.reward: one.value for one in grades if one.span_id is None}
 
 
 def steps(environment: Environment, problem: Problem, said: Any) -> dict[str, list[float | None]]:
-    (grades,) = grade_all(environment, [Item(recorded(problem, said), problem)])
+    (grades,) = grade_all(environment, [Item(trace_of(problem, said), problem)])
     found: dict[str, list[float | None]] = {}
     for one in grades:
         if one.span_id is not None:
@@ -131,7 +118,7 @@ def test_a_call_that_the_harness_refused_is_not_played(
     problem = named(problems, "late_1")
     trap = problem.answer["criteria"]["traps"][0]
     call = ToolCall(name=trap["name"], arguments=json.dumps(trap["arguments"]), id="c")
-    trace = recorded(problem, [Message(role="assistant", parts=(call,)), say("assistant", "No.")])
+    trace = trace_of(problem, [Message(role="assistant", parts=(call,)), say("assistant", "No.")])
     refused = ToolResult(content="Error: no", id="c", is_error=True)
     span = Span(id="tool-0", kind="tool", parents=("call-0",), tool=call, result=refused)
     kept = Trace(**{name: getattr(trace, name) for name in trace.__struct_fields__}
@@ -140,42 +127,48 @@ def test_a_call_that_the_harness_refused_is_not_played(
     assert {one.reward: one.value for one in grades if not one.span_id}["policy_kept"] == 1.0
 
 
-def test_a_whole_talk_is_played(engine: Any, desk: Environment, problems: list[Problem]) -> None:
-    """The scripted user is asked for its address, confirms, and goes satisfied."""
-    problem = next(one for one in problems if one.attributes["id"].startswith("cancel")
-                   and "@" not in one.messages[1].text)  # fmt: skip
-    actions = problem.answer["criteria"]["actions"]
-    turns: list[Any] = ["What is your e-mail address?", *actions[:2], "Shall I go ahead?",
-                        actions[2], f"Refunded: {problem.answer['criteria']['communicate_info']}. "
-                        "Anything else?"]  # fmt: skip
+def acted(engine: Any, desk: Environment, problem: Problem, turns: list[Any]) -> Trace:
+    """A model that says these words and makes these calls, one a turn."""
     left = iter(turns)
 
-    def reply(asked: dict[str, Any]) -> tuple[int, Any]:
+    def talk(messages: Any) -> Any:
         turn = next(left)
-        message: dict[str, Any] = {"role": "assistant", "content": turn}
-        if not isinstance(turn, str):
-            function = {"name": turn["name"], "arguments": json.dumps(turn["arguments"])}
-            call = {"id": turn["action_id"], "type": "function", "function": function}
-            message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return 200, {"model": "m", "choices": [choice]}
+        return turn if isinstance(turn, str) else [(turn["name"], turn["arguments"])]
 
-    engine.reply = reply
-    access = Access(f"{engine.url}/v1", "key", "m")
-    episode = Episode(desk, problem, access, random.Random(0))
+    engine.reply = says(talk)
+    (done,) = play(desk, engine.url, [problem])
+    return done.trace
 
-    async def run() -> None:
-        async with connect(30) as session:
-            episode.session = session
-            await desk.act(episode)
 
-    asyncio.run(run())
-    assert episode.state["user"]["ended"] == "satisfied"
-    assert episode.state["user"]["said"][1] == "Yes, please."
-    trace = Trace(id="t", project="p", source="s", external_id="e", origin="rollout",
-                  spans=(*episode.calls, *episode.spans))  # fmt: skip
+def test_a_whole_talk_is_played(engine: Any, desk: Environment, problems: list[Problem]) -> None:
+    """The scripted user is asked for its address, confirms, and goes satisfied."""
+    problem = next(
+        one for one in problems if one.slice == "cancel" and "@" not in one.messages[1].text
+    )
+    criteria = problem.answer["criteria"]
+    find, get, cancel = criteria["actions"]
+    turns = ["What is your e-mail address?", find, get, "Shall I go ahead?", cancel,
+             f"Refunded: {criteria['communicate_info']}. Anything else?"]  # fmt: skip
+    trace = acted(engine, desk, problem, turns)
+    assert trace.attributes["ended"] == "answered: the user left"
+    talk = trace.attributes["state"]["user"]
+    assert (talk["ended"], talk["said"][1]) == ("satisfied", "Yes, please.")
     (grades,) = grade_all(desk, [Item(trace, problem)])
     assert score(grades) == 1.0
+
+
+def test_the_same_desk_with_the_user_behind_a_tool(engine: Any, problems: list[Problem]) -> None:
+    config = {"harness": {"kind": "mcp", "servers": [{"name": "user"}]}}
+    desk = load_environment(DESK, ROOT, config)
+    problem = named(problems, "late_0")
+    find, get = problem.answer["criteria"]["actions"]
+    ask = {"name": "talk_to_user", "arguments": {"message": "Your e-mail?"}}
+    tell = {"name": "talk_to_user", "arguments": {"message": "Over 30 days. Anything else?"}}
+    trace = acted(engine, desk, problem, [ask, find, get, tell, "Done."])
+    assert trace.attributes["state"]["user"]["ended"] == "satisfied"
+    (grades,) = grade_all(desk, [Item(trace, problem)])
+    assert score(grades) == 1.0
+    assert {one.value for one in grades if one.reward == "succeeded"} == {1.0, None}
 
 
 def test_a_model_plays_the_user_where_one_is_named(engine: Any, problems: list[Problem]) -> None:
@@ -206,7 +199,7 @@ def test_tau2s_mock_tasks_are_played_and_judged() -> None:
     assert len(problems) == 10
     found = {}
     for problem in problems:
-        (grades,) = grade_all(board, [Item(recorded(problem, board.gold(problem) or ""), problem)])
+        (grades,) = grade_all(board, [Item(trace_of(problem, board.gold(problem) or ""), problem)])
         found[problem.attributes["id"]] = score(grades)
     # its user has tools of its own, which are not here
     assert found.pop("update_task_with_user_tools") is None
