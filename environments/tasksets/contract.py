@@ -38,7 +38,7 @@ class TaskSet(BaseModel):
     """Slices that are held out whole."""
     near_duplicate: float | None = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard from which a training problem is the same as a held-out one, and left
-    out. None = only an equal prompt is: for generators, whose problems share their words."""
+    out. None = only one of equal words is: for generators, whose problems share most of them."""
     options: Mapping[str, Any] = {}
     """What this kind of reader takes beside: names of fields, of a generator's tasks …"""
 

@@ -84,7 +84,7 @@ def _apart(
     heldout = [problem for problem in sided if problem.split == "heldout"]
     owners = {owner for problem in heldout for owner in _owners(problem)}
     texts = NearIndex(near_duplicate or 1.0)
-    if near_duplicate is not None and len(heldout) < len(sided):
+    if len(heldout) < len(sided):
         for problem in heldout:
             texts.add(problem.text)
     kept = []

@@ -6,7 +6,7 @@ hidden from the model; the task's id tells apart what opens with the same words.
 tasks; a split file beside it (option `splits`) may say which are for training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ def _fit(row: Row, source: Source, system: str, sides: Mapping[str, Side]) -> Gi
             None if criteria is None else answer,
             why_none="the task has no evaluation_criteria",
             key=id,
+            text="\n".join((opening, *_texts(scenario))),
             attributes={"id": id} | ({"purpose": purpose} if purpose else {}),
         ),
         sides.get(id) or row.side,
@@ -74,6 +75,15 @@ def _opening(row: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
         reason = "says neither a text nor a reason_for_call, and there is no ticket"
         raise BadRecord(reason, field="user_scenario.instructions")
     return opening
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """What the user knows and wants, which tells scenarios apart where their openings do not."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _texts(one)
 
 
 def _sides(path: Path) -> dict[str, Side]:

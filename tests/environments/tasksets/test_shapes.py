@@ -127,15 +127,18 @@ TASK = {
 def test_tau2_tasks_of_one_opening_are_told_apart_and_hide_their_scenario(tmp_path: Path) -> None:
     (tmp_path / "policy.md").write_text("Be kind.\n")
     (tmp_path / "splits.json").write_text('{"train": ["create_1"], "base": ["create_2"]}')
-    rows = [TASK, {**TASK, "id": "create_2", "evaluation_criteria": None}, {**TASK, "id": 3}]
+    other = {"instructions": "You want another thing."}
+    two = {**TASK, "id": "create_2", "evaluation_criteria": None, "user_scenario": other}
+    rows = [TASK, two, {**TASK, "id": 3}]
     path = lines(tmp_path / "tasks.jsonl", *rows)
     options = {"policy": "policy.md", "splits": "splits.json"}
     found = read(path, "tau2", options=options, heldout_share=0.999)
-    one, two = found.problems
-    assert [m.text for m in one.messages] == ["Be kind.", "Needs a task."]
-    assert one.messages == two.messages and one.id != two.id
-    assert (one.split, two.split) == ("train", "heldout")
-    assert one.answer["scenario"]["instructions"] == "You want a task." and two.answer is None
+    first, second = found.problems
+    assert [m.text for m in first.messages] == ["Be kind.", "Needs a task."]
+    assert first.messages == second.messages and first.id != second.id
+    assert (first.split, second.split) == ("train", "heldout")
+    assert first.answer["scenario"]["instructions"] == "You want a task."
+    assert second.answer is None and "another thing" in second.text
     assert told(found) == ["3:id:is int: the task's name"]
     with pytest.raises(ProjectError, match=r"gone.md cannot be read"):
         read(path, options={"policy": "gone.md"})
@@ -242,5 +245,5 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_real_files_are_read_whole(name: str, problems: Path) -> None:
     count, kind = EXPECTED[name]
-    found = read(problems / f"{name}_shared.jsonl", kind)
+    found = read(problems / f"{name}_shared.jsonl", kind, heldout_share=1)
     assert len(list(found.problems)) == count and not found.rejects and not found.left_out

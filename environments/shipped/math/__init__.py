@@ -1,0 +1,1 @@
+"""Word problems and sums whose answer is one number."""

@@ -1,0 +1,1 @@
+"""Calling the right functions with the right arguments, or none."""
