@@ -164,6 +164,11 @@ def method_of(owner: str, name: str, mark: Mark, function: Callable[..., Any]) -
     wrong = [one for one in _OF_ONE_TRACE if one in given]
     if mark.kind == "group_reward" and wrong:
         raise ProjectError(f"{where} is for a whole group, and {wrong[0]!r} is of one trace")
+    if {"runtime", "judge"} <= set(given):
+        raise ProjectError(
+            f"{where} names 'runtime' and 'judge': judges are asked in batches, after the episode. "
+            "Keep what it needs in `state`, or name 'sandbox'"
+        )
     waits = {"sandbox", "judge"} & set(given)
     if waits and not inspect.iscoroutinefunction(function):
         raise ProjectError(f"{where} names {min(waits)!r}, which is awaited: write `async def`")

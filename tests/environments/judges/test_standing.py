@@ -9,6 +9,7 @@ from environments.define import Environment, group_reward, metric, reward
 from environments.grading import Item, grade_all, score
 from environments.judges.judge import ModelJudge
 from environments.judges.standing import NOT_CALIBRATED, standings
+from flywheel.errors import ProjectError
 from flywheel.lineage import Calibration
 from flywheel.project import JudgeSection
 from flywheel.records import Choice, Grade, ModelCall, Span, Trace, say
@@ -134,6 +135,16 @@ def test_many_traces_are_judged_together_and_a_spent_budget_leaves_the_rest_null
     assert len(endpoint.asked) == 10
     nulls = [kind for kind, _ in found if kind.value is None]
     assert len(nulls) == 20 and all("budget of 10 calls" in (one.reason or "") for one in nulls)
+
+
+def test_a_reward_that_needs_the_live_runtime_asks_no_judge() -> None:
+    class Both(Environment):
+        @reward()
+        async def both(self, judge: Any, runtime: Any) -> float:
+            return 1.0
+
+    with pytest.raises(ProjectError, match="judges are asked in batches, after the episode"):
+        _ = Both().methods
 
 
 def calibrated(**over: Any) -> Calibration:
