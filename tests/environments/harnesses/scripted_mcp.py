@@ -18,6 +18,7 @@ TOOLS = (
     "structured",
     "where",
     "read",
+    "noisy",
     "a.b c",
 )
 KINDS = [
@@ -54,6 +55,8 @@ def call(name: str, arguments: dict) -> dict:
         os._exit(7)
     if name == "refuse":
         raise LookupError("not like this")
+    if name == "noisy":
+        print("not JSON at all", flush=True)
     if name == "read":
         text = Path(text).read_text()
     if name == "structured":

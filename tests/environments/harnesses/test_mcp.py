@@ -86,7 +86,7 @@ def test_tools_are_listed_over_all_pages_and_called() -> None:
         return list(tools), await tools["echo"].call(text="hello"), await tools["a_b_c"].call()
 
     names, said, other = using(what, SCRIPTED)
-    assert names[:2] == ["echo", "fail"] and len(names) == 11
+    assert names[:2] == ["echo", "fail"] and len(names) == 12
     assert names[-1] == "a_b_c"  # as the protocol takes it; the server is asked by its own name
     assert (said, other) == ("hello", "")
 
@@ -113,7 +113,7 @@ def test_errors_of_tools_and_of_the_protocol_are_told_the_model() -> None:
             await tools["fail"].call()
         with pytest.raises(WrongCall, match="not like this"):
             await tools["refuse"].call()
-        return await tools["echo"].call(text="still there")
+        return await tools["noisy"].call(text="still there")
 
     assert using(what, SCRIPTED) == "still there"
 
@@ -240,7 +240,7 @@ def inside(
 def test_a_server_runs_in_the_runtime_and_sees_its_workspace(
     engine: Any, tmp_path: Path, kind: RuntimeConfig
 ) -> None:
-    calls = (("echo", {"text": "ä" * 100_000}), ("read", {"text": "note.txt"}), ("where", {}))
+    calls = (("noisy", {"text": "ä" * 100_000}), ("read", {"text": "note.txt"}), ("where", {}))
     done = inside(engine, tmp_path, kind, *calls)
     said = [span.result.content for span in spans(done, "tool") if span.result]
     assert ended(done) == "answered", done.trace.attributes
