@@ -1,0 +1,92 @@
+"""Recorded traces graded by any environment, twice without a difference, and replayed."""
+
+from pathlib import Path
+
+import pytest
+
+from environments.load import load_environment
+from flywheel.errors import UsageError
+from flywheel.home import Home
+from flywheel.records import Choice, ModelCall, Problem, Span, Trace, say, trace_id
+from storage.committer import commit
+from storage.inbox import Inbox
+from storage.queries import grades
+from tasks.grade_env import grade_recorded_with
+from tasks.regrade import Narrowed
+from tasks.replay import replay
+from tests.tasks.evaluating import write_sums
+
+HOUR = 3600 * 10**9
+
+
+def recorded(home: Home, number: int, *, at: int, answer: str | None) -> str:
+    """A trace of production, and the problem that it is known to be an answer to."""
+    problem = Problem(environment="sums", messages=(say("user", f"say {number}"),),
+                      answer=str(number), split="heldout")  # fmt: skip
+    choices = () if answer is None else (
+        Choice(message=say("assistant", answer), finish_reason="stop"),
+    )  # fmt: skip
+    call = ModelCall(input=problem.messages, choices=choices)
+    trace = Trace(
+        id=trace_id("p", "s", str(number)), project="p", source="s", external_id=str(number),
+        origin="production", problem_id=problem.id,
+        spans=(Span(id="a", kind="model", start=at, end=at + 1, call=call),),
+    )  # fmt: skip
+    Inbox(home).append([problem, trace])
+    return trace.id
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    recorded(made, 1, at=HOUR, answer="1")
+    recorded(made, 2, at=2 * HOUR, answer="wrong")
+    recorded(made, 3, at=3 * HOUR, answer=None)
+    commit(made)
+    return made
+
+
+def test_grading_again_stores_nothing_new(home: Home, tmp_path: Path) -> None:
+    environment = load_environment("environment.py:Sums", write_sums(tmp_path / "e"))
+    first = grade_recorded_with(home, environment, Narrowed())
+    assert (first["traces"], first["graded"], first["not_gradable"]) == (3, 2, 1)
+    assert first["reward"] == 0.5 and first["stored"] == 9
+    assert first["reasons"] == {"no answer was recorded": 1}
+    assert {one.grader for one in grades(home, project="p")} == {environment.digest}
+    again = grade_recorded_with(home, environment, Narrowed())
+    assert again["stored"] == 0 and again["reward"] == 0.5
+
+
+def test_only_the_time_that_was_asked_for(home: Home, tmp_path: Path) -> None:
+    environment = load_environment("environment.py:Sums", write_sums(tmp_path / "e"))
+    found = grade_recorded_with(home, environment, Narrowed(since=2 * HOUR, until=3 * HOUR))
+    assert (found["traces"], found["graded"], found["reward"]) == (1, 1, 0.0)
+    assert grade_recorded_with(home, environment, Narrowed(project="other"))["traces"] == 0
+
+
+def test_a_replay_shows_what_changed_and_stores_nothing_until_it_is_told(
+    home: Home, tmp_path: Path
+) -> None:
+    folder = write_sums(tmp_path / "e")
+    old = load_environment("environment.py:Sums", folder)
+    grade_recorded_with(home, old, Narrowed())
+    file = folder / "environment.py"
+    changed = file.read_text().replace("str(problem.answer) == answer", "0.25")
+    file.write_text(changed.replace("def words", "def letters"))
+    new = load_environment("environment.py:Sums", folder)
+    before = len(grades(home, project="p"))
+    found = replay(home, new, Narrowed())
+    assert found["traces"] == 3 and found["saved"] is None
+    assert found["rewards"]["right"] == {
+        "same": 1, "up": 1, "down": 1, "became_known": 0, "became_null": 0,
+        "mean_before": 0.5, "mean_after": 0.25,
+    }  # fmt: skip
+    assert found["rewards"]["letters"]["became_known"] == 2
+    assert found["rewards"]["words"]["became_null"] == 2
+    assert len(grades(home, project="p")) == before
+    (one, *_) = [one for one in found["changes"] if one.reward == "words"]
+    assert (one.before, one.after, one.reason_after) == (1.0, None, "no longer a reward")
+    assert replay(home, new, Narrowed(), save=True)["saved"] == 9
+    assert replay(home, new, Narrowed())["rewards"]["right"]["same"] == 3
+    with pytest.raises(UsageError, match="no trace 'nobody'"):
+        replay(home, new, Narrowed(ids=["nobody"], origins=None))
