@@ -147,6 +147,21 @@ def test_rewards_of_every_kind_run_programs_and_scripts(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_the_grader_script_of_the_documents_grades(tmp_path: Path) -> None:
+    (tmp_path / "close.py").write_text(examples()["close.py"])
+    (tmp_path / "environment.py").write_text(
+        "from environments.define import Environment\n\n\n"
+        'class Close(Environment):\n    graders = ("close.py",)\n'
+    )
+    environment = load_environment("environment.py:Close", tmp_path)
+    problem = Problem(environment="close", messages=(say("user", "3.10\n4.15"),), answer="7.25")
+    items = [Item(receipt("7.25"), problem), Item(receipt("none at all"), problem)]
+    right, wrong = grade_all(environment, items, cache=tmp_path / "cache")
+    assert score(right) == 1.0 and [one.value for one in right] == [1.0, 1.0]
+    assert score(wrong) == 0.0 and wrong[1].value == 3.0
+
+
 def extended_tree(root: Path) -> Path:
     """A copy of the packages with the documents' files and lines put in."""
     for top in PACKAGES:
