@@ -71,7 +71,8 @@ class ModelUser(BaseModel):
     """After so many answers it leaves."""
     temperature: float = Field(0.7, ge=0)
     max_tokens: int = Field(300, ge=1)
-    timeout_s: float = Field(60.0, gt=0)
+    timeout_s: float = Field(25.0, gt=0)
+    """Of one try; two of them must fit into the harness's `budget.tool_s`."""
 
 
 UserConfig = Annotated[ScriptedUser | ModelUser, Field(discriminator="kind")]

@@ -8,14 +8,17 @@ test says reaches it as the other side's words and changes none of its rules.
 import asyncio
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
+import msgspec
+
+from environments.endpoint import CallFailed, base_of, complete, connect, is_local
 from environments.harnesses.contract import EpisodeFailed
 from environments.harnesses.user import End, ModelUser
+from flywheel.errors import EngineError
 from flywheel.records import Span
 
 SATISFIED, LEAVES = "[[SATISFIED]]", "[[LEAVES]]"
-TRIES = 3
+TRIES = 2
 _PROMPT = """You play a person who writes to an assistant. Stay in that part: you are the one who \
 wants help, never the one who gives it.
 {persona}
@@ -34,7 +37,7 @@ async def played(
 ) -> tuple[str, End | None]:
     """
     Raises:
-        EpisodeFailed: no answer, or none with words in it, after several tries.
+        EpisodeFailed: no answer, or none with words in it, after two tries.
     """
     if len(memory["said"]) >= user.turns:
         return "", "left"
@@ -74,33 +77,33 @@ def _read(said: str) -> tuple[str, End | None]:
 
 
 async def _asked(user: ModelUser, talk: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
-    import httpx
-
-    base = user.url.rstrip("/")
-    url = (base if base.endswith("/v1") else base + "/v1") + "/chat/completions"
-    asked = {
-        "model": user.model,
-        "messages": talk,
-        "temperature": user.temperature,
-        "max_tokens": user.max_tokens,
-    }
-    why = ""
-    local = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    async with httpx.AsyncClient(timeout=user.timeout_s, trust_env=not local) as client:
+    base, why = base_of(user.url), ""
+    asked = msgspec.json.encode(
+        {
+            "model": user.model,
+            "messages": talk,
+            "temperature": user.temperature,
+            "max_tokens": user.max_tokens,
+        }
+    )
+    async with connect(user.timeout_s, proxies=not is_local(base)) as session:
         for attempt in range(TRIES):
             await asyncio.sleep(0.5 * attempt**2)
             try:
-                got = await client.post(url, json=asked, headers=_headers(user))
-                got.raise_for_status()
-                body = got.json()
+                body = msgspec.json.decode(
+                    (await complete(session, base, asked, _headers(user))).data
+                )
                 said = (body["choices"][0]["message"]["content"] or "").strip()
-            except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
-                why = f"{type(error).__name__}: {error}"[:500]
+            except (EngineError, CallFailed) as error:
+                why = str(error)
+                continue
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                why = f"its answer is no chat completion: {error}"[:500]
                 continue
             if said:
                 return said, {"usage": body.get("usage")}
             why = "it said nothing"
-    raise EpisodeFailed(f"the simulated user's model {user.model} at {url}: {why}")
+    raise EpisodeFailed(f"the simulated user's model {user.model} at {base}: {why}")
 
 
 def _headers(user: ModelUser) -> dict[str, str]:
@@ -110,4 +113,4 @@ def _headers(user: ModelUser) -> dict[str, str]:
         key = user.key_file.read_text(encoding="utf-8").partition("\n")[0].strip()
     except OSError as error:
         raise EpisodeFailed(f"the simulated user's key cannot be read: {error}") from error
-    return {"Authorization": f"Bearer {key}"}
+    return {"authorization": f"Bearer {key}"}

@@ -54,7 +54,10 @@ BASIS = ("DB", "COMMUNICATE")
 
 
 class Desk(Environment):
-    """`problem.answer` is {"scenario", "initial_state", "criteria"}, from the tau2 reader."""
+    """A shop's customers are served by tools, under a policy; the database in the end is judged.
+
+    `problem.answer` is {"scenario", "initial_state", "criteria"}, from the tau2 reader.
+    """
 
     harness = Conversation(budget=Budget(turns=24))
     tasks = TaskSet(kind="tau2", path="problems.jsonl", options={"policy": "policy.md"})

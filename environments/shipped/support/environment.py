@@ -23,7 +23,10 @@ PARTNER = re.compile(r"[\w ]+ passes this on:|\w+ wrote to [\w ]+:")
 
 
 class Inbox(Environment):
-    """Slices: messages that partners pass on, and the others with and without an order number."""
+    """Messages of a project's own traffic, each filed under its queue with its order number.
+
+    Slices: messages that partners pass on, and the others with and without an order number.
+    """
 
     name = "support"
 
@@ -74,7 +77,10 @@ class Inbox(Environment):
 
 
 class Support(Inbox):
-    """The same, with messages of scripted customers; partners' are never trained on."""
+    """Customers' messages, each filed under its queue with its order number.
+
+    The customers are scripted; what partners pass on is never trained on.
+    """
 
     name = "support"
     tasks = TaskSet(kind="customers", limit=400, heldout_slices=("partner",))

@@ -104,10 +104,7 @@ def test_a_users_model_that_stumbles_is_asked_again(engine: Any) -> None:
     assert said == ["Hello."]
 
 
-def test_a_users_model_that_is_gone_is_infrastructure(
-    engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("environments.harnesses.user_model.TRIES", 2)
+def test_a_users_model_that_is_gone_is_infrastructure(engine: Any) -> None:
     playing(engine, "", "")
     with pytest.raises(EpisodeFailed, match="said nothing"):
         talk(ModelUser(url=engine.url, model="actor", goal="talk"), "Hi")
