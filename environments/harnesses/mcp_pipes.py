@@ -162,7 +162,10 @@ async def _read(descriptor: int, heard: Any, served: Served) -> None:
     async with heard:
         while True:
             await anyio.wait_readable(descriptor)
-            chunk = os.read(descriptor, 2**20)
+            try:
+                chunk = os.read(descriptor, 2**20)
+            except BlockingIOError:
+                continue
             if not chunk:
                 return
             *whole, rest = chunk.split(b"\n")
