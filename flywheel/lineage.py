@@ -91,6 +91,8 @@ class Evaluation(Record, frozen=True, kw_only=True):
     """Answers that could not be graded, on either side; they enter no mean."""
     environment: str = ""
     """The grader's digest."""
+    informing: dict[str, str] = field(default_factory=dict)
+    """Judged rewards that moved no score, each with why its judge may only inform."""
 
 
 class Calibration(Record, frozen=True, kw_only=True):

@@ -4,13 +4,13 @@ Enter a project and a home; leaves a judge that knows how far it was shown to ag
 None where the project has none: rewards that name it are then null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flywheel.home import Home
 from flywheel.project import Project
-from flywheel.records import Trace
+from flywheel.records import Grade, Trace
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -56,6 +56,19 @@ def judged_methods(environment: "Environment") -> list["Method"]:
     return [
         one for one in environment.methods if "judge" in one.arguments and one.mark.kind in GRADED
     ]
+
+
+def informing(environment: "Environment", grades: Iterable[Grade]) -> dict[str, str]:
+    """Rewards whose judge may only inform, by what their grades say; metrics apart."""
+    from environments.judges.standing import INFORMS
+
+    weighing = {one.name for one in judged_methods(environment) if one.mark.weight > 0}
+    found: dict[str, str] = {}
+    for grade in grades:
+        _, told, why = (grade.reason or "").rpartition(INFORMS)
+        if told and grade.reward in weighing and grade.weight == 0:
+            found.setdefault(grade.reward, why.removesuffix(")"))
+    return found
 
 
 def sampled(items: Sequence["Item"], project: Project, judge: "ModelJudge | None") -> list["Item"]:

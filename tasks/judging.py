@@ -14,6 +14,7 @@ from flywheel.lineage import Evaluation
 from flywheel.project import GateSection
 from flywheel.records import Problem, Trace, last_answer, model_spans
 from tasks.gates import Verdict, verdict
+from tasks.judges import informing, judged_methods
 from tasks.turns import Turn, environment_of, home, project_of
 
 Answers = list[tuple[Trace, float | None]]
@@ -59,6 +60,7 @@ def judged(
         candidate_latency_s=mean(seconds_of(trace) for trace, _ in sides[1]),
         ungraded=found.ungraded,
         environment=environment_of(project).digest,
+        informing=moved_nothing(turn),
     )
     Inbox(home()).append([evaluation], name=f"evaluation-{turn.run_id}")
     commit(home())
@@ -78,10 +80,11 @@ def ruled(
     from environments.statistics import decide
 
     ruling = decide(evaluation, gate)
+    silent = ", ".join(sorted(evaluation.informing))
     return verdict(
         "learning",
         ruling.passed,
-        ruling.reason,
+        ruling.reason + (f"; judged, and of no weight: {silent}" if silent else ""),
         evaluation=evaluation.id,
         overall=msgspec.to_builtins(evaluation.overall),
         slices=[msgspec.to_builtins(one) for one in evaluation.slices],
@@ -93,6 +96,7 @@ def ruled(
         candidate_interval=interval(rewards(sides[1]), gate.confidence),
         champion_tokens=evaluation.champion_tokens,
         candidate_tokens=evaluation.candidate_tokens,
+        informing=evaluation.informing,
     )
 
 
@@ -165,6 +169,16 @@ def graded_answers(turn: Turn, side: str) -> Answers:
     for grade in grades(home(), trace_ids=list(given)):
         given[grade.trace_id].append(grade)
     return [(trace, score(given[trace.id])) for trace in found]
+
+
+def moved_nothing(turn: Turn) -> dict[str, str]:
+    """Judged rewards that entered no score of the turn, each with why."""
+    from storage.queries import grades
+
+    environment = environment_of(project_of(turn))
+    if not judged_methods(environment):
+        return {}
+    return informing(environment, grades(home(), run_id=turn.run_id))
 
 
 def rewards(answered: Answers) -> dict[str, list[float | None]]:

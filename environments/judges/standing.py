@@ -21,6 +21,8 @@ NOT_CALIBRATED = (
     "this judge's agreement with people is not known: run `flywheel judge calibrate`, after "
     "reviewing some answers"
 )
+INFORMS = "informs only: "
+"""Begins what is said of a grade that lost its weight."""
 MOST_MISSING = 0.2
 """Share of reviewed answers without a verdict from which agreement on the others says little."""
 
@@ -70,6 +72,6 @@ def judged(grade: Grade, judge: "Judge | None", digest: str) -> Grade:
     why = only_informs(judge, digest)
     if not why:
         return msgspec.structs.replace(grade, kind="judge", grader=grader)
-    note = f"informs only: {why}"
+    note = INFORMS + why
     reason = f"{grade.reason} ({note})" if grade.reason else note
     return msgspec.structs.replace(grade, kind="judge", grader=grader, weight=0.0, reason=reason)

@@ -11,14 +11,15 @@ from click.testing import CliRunner
 
 from app.cli import flywheel
 from environments.grading import score
+from environments.judges.standing import NOT_CALIBRATED
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.settings import Settings
 from storage.queries import grades, records
 from tasks.calibrate import calibrate
 from tasks.grade import grade_recorded
-from tasks.judges import judge_of
-from tasks.turns import Turn, turn_to_come
+from tasks.judges import informing, judge_of
+from tasks.turns import Turn, environment_of, turn_to_come
 from tests.environments.judges.scripted_judge import Endpoint, prompt, quoted, scripted_judge
 from tests.tasks.judging_project import compared, review, store, trace, write_project
 
@@ -75,6 +76,8 @@ def test_calibration_measures_agreement_and_lets_the_judge_gate_from_then_on(
     before = [one for one in grades(home, project="desk") if one.reward == "kind"]
     assert len(before) == 40 and all(one.weight == 0.0 for one in before)
     assert all("agreement with people is not known" in (one.reason or "") for one in before)
+    environment = environment_of(project)
+    assert informing(environment, before) == {"kind": NOT_CALIBRATED}
 
     asked = len(endpoint.asked)
     (found,) = calibrate(project, home)
@@ -87,6 +90,7 @@ def test_calibration_measures_agreement_and_lets_the_judge_gate_from_then_on(
     graded(home, project)
     after = [one for one in grades(home, project="desk") if one.reward == "kind"]
     assert all((one.kind, one.weight, one.reason) == ("judge", 1.0, "because") for one in after)
+    assert informing(environment, after) == {}
     assert after[0].grader.endswith(f":{found.judge}") and score([after[1]]) == 1.0
     other = write_project(tmp_path / "other", endpoint.url, votes=3, temperature=1.0)
     judge = judge_of(other, home)
