@@ -5,7 +5,7 @@ prints goes to standard error. It knows the standard library and verifiers 0.4, 
 ends when its input does. Nothing leaves the machine by its doing: the model is whatever URL a
 request names, programs run here or in a local container, nothing is pushed.
 
-{"do": "open", "name", "config"}  -> {"version", "harness", "declared": {"rewards", "metrics"}}
+{"do": "open", "name", "config"}  -> {"version", "harness", "rewards": {name: weight}}
 {"do": "problems", "limit"}       -> {"problem": {...}} each, then {"end": true}
 {"do": "run", "id", "task", "url", "key", "model"}
                                   -> {"id", "rewards": {name: [score, weight] or null}, ...}
@@ -97,13 +97,12 @@ class Bridge:
         from verifiers import __version__
 
         task = next(iter(self._env.taskset), None)
-        declared: dict[str, list[str]] = {"rewards": [], "metrics": []}
+        rewards: dict[str, float] = {}
         if task is not None:
-            judges = [judge.reward_name for judge in task.plugged_judges()]
-            declared["rewards"] = [one.__name__ for one in task.hooks("reward")] + judges
-            declared["metrics"] = [one.__name__ for one in task.hooks("metric")]
+            rewards |= {one.__name__: one._vf_weight for one in task.hooks("reward")}
+            rewards |= {one.reward_name: one.config.weight for one in task.plugged_judges()}
         harness = sorted(one.config.id for one in self._env._harnesses.values())
-        return {"version": __version__, "harness": harness, "declared": declared}
+        return {"version": __version__, "harness": harness, "rewards": rewards}
 
     def _problems(self, limit: int | None) -> None:
         try:

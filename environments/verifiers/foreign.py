@@ -81,19 +81,16 @@ class Foreign(Environment):
         """What the package gave this episode, and what it should have given."""
         state = trace.attributes.get("state")
         told = state.get(STATE, {}) if isinstance(state, dict) else {}
-        rewards = told.get("rewards", {})
         why = "; ".join(told.get("errors", ())) or None
-        found = [
-            self._grade(trace, name, given[0], given[1], why)
-            for name, given in ((name, one or (None, 1.0)) for name, one in rewards.items())
-        ]
-        found += [
-            self._grade(trace, name, value, 0.0, why)
-            for name, value in told.get("metrics", {}).items()
-        ]
-        declared = self.about["declared"]
-        if not rewards:
-            found += [self._grade(trace, name, None, 1.0, why) for name in declared["rewards"]]
+        weights: Mapping[str, float] = self.about["rewards"]
+        # Those of several agents, and of a reward that names its parts, are not the declared ones.
+        given = told.get("rewards") or dict.fromkeys(weights)
+        found = []
+        for name, one in given.items():
+            value, weight = one or (None, weights.get(name, 1.0))
+            found.append(self._grade(trace, name, value, weight, why))
+        for name, value in told.get("metrics", {}).items():
+            found.append(self._grade(trace, name, value, 0.0, why))
         return found
 
     def _grade(
