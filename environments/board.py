@@ -41,6 +41,9 @@ class Board:
         self._written = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the board
         self._fd = self._written.fileno()
 
+    def close(self) -> None:
+        self._written.close()
+
     # --- the child's side ----------------------------------------------------------------------
 
     def enter(self, slot: int, *, loop: bool = False) -> None:

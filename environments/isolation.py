@@ -40,13 +40,12 @@ def run_isolated(environment: "Environment", lanes: Sequence[Lane], slots: int) 
     """The outcome of each slot; the time limits are the environment's."""
     if not lanes:
         return [Outcome(None)] * slots
-    board = Board(slots)
-    with _folder(lanes) as folder:
+    with contextlib.closing(Board(slots)) as board, _folder(lanes) as folder:
         outside = _Outside(environment, board, lanes, folder)
         batches = [list(lanes)]
         while batches:
             batches.extend(outside.after(batches.pop()))
-    return [board.outcome(slot) for slot in range(slots)]
+        return [board.outcome(slot) for slot in range(slots)]
 
 
 @contextlib.contextmanager
