@@ -328,6 +328,28 @@ def test_of_those_that_wait_together_only_the_guilty_are_null() -> None:
     }
 
 
+class NeverEnds(Environment):
+    limit_s = 1.0
+
+    @metric
+    async def waits(self, answer: str) -> float:
+        await asyncio.sleep(3600)
+        return 1.0
+
+    @metric
+    async def asks(self, answer: str, judge: Any) -> float:
+        return 1.0
+
+
+def test_one_that_always_hangs_is_given_up_among_those_that_wait_too() -> None:
+    graded = grade_all(NeverEnds(), [Item(trace(name=str(k))) for k in range(100)])
+    told = [reasons(one)["waits"] for one in graded]
+    hung = sum(why == "took longer than 1 s" for why in told)
+    assert AT_ONCE <= hung < AT_ONCE + 3
+    assert sum("not tried" in why for why in told) == 100 - hung
+    assert "no judge" in reasons(graded[0])["asks"]
+
+
 class Shares(Environment):
     limit_s = 60.0
 
