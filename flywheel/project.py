@@ -34,7 +34,8 @@ class ModelSection(Section):
 
 class EnvironmentSection(Section):
     path: str
-    """`file.py:Class`, relative to the project's folder."""
+    """`file.py:Class`, relative to the project's folder; `package.module:Class`; or the name of an
+    installed environment."""
     config: dict[str, Any] = Field(default_factory=dict)
     """What the environment's own configuration takes."""
 
