@@ -20,19 +20,20 @@ from environments.harnesses.user import ModelUser, ScriptedUser, answer
 from environments.marks import Ungraded, metric, reward, step_reward
 from environments.shipped.desk.board import BOARD
 from environments.shipped.desk.domain import Call, Database, Domain
+from environments.shipped.desk.judging import holds, is_useful, share_made, understood
 from environments.shipped.desk.orders import ORDERS
 from environments.shipped.desk.replay import (
     Played,
     Step,
     acted,
     attempt,
-    is_made,
     made,
     play,
     start_of,
 )
 from environments.shipped.desk.task import (
     criteria,
+    domain_of,
     history,
     initial,
     instructions,
@@ -134,6 +135,18 @@ class Desk(Environment):
         return ScriptedUser(turns=(goal,), done="left")
 
     def _start(self, problem: Problem) -> Database:
+        """
+        Raises:
+            ProjectError: the task is of another domain.
+        """
+        of = domain_of(problem, self.config.domain)
+        unknown = {one["name"] for one in listed(problem, "actions")} - set(self.domain.actions)
+        if of != self.config.domain or unknown:
+            named = f"its domain is {of!r}" if not unknown else f"it needs {sorted(unknown)}"
+            raise ProjectError(
+                f"desk: task {problem.attributes.get('id')}: {named}, and config.domain is "
+                f"{self.config.domain!r}, whose actions are {', '.join(self.domain.actions)}"
+            )
         return start_of(self.domain, self.database, initial(problem))
 
     # --- what it is judged by ------------------------------------------------------------------
@@ -150,9 +163,9 @@ class Desk(Environment):
             right = canonical(played.database) == canonical(wanted.database)
         if "ENV_ASSERTION" in basis:
             asserted = listed(problem, "env_assertions")
-            right = right and all(self._holds(one, played) for one in asserted)
+            right = right and all(holds(self.domain, one, played) for one in asserted)
         if "ACTION" in basis:
-            right = right and _share_made(problem, played) == 1.0
+            right = right and share_made(listed(problem, "actions"), played) == 1.0
         return right
 
     @reward(0.3)
@@ -170,7 +183,7 @@ class Desk(Environment):
     @metric
     def needed_made(self, trace: Trace, problem: Problem, state: dict[str, Any]) -> float:
         """The share of the needed actions that were made."""
-        return _share_made(problem, self._played(trace, problem, state))
+        return share_made(listed(problem, "actions"), self._played(trace, problem, state))
 
     @step_reward(0.1)
     def succeeded(self, span: Span, trace: Trace, problem: Problem, state: dict[str, Any]) -> float:
@@ -181,22 +194,17 @@ class Desk(Environment):
     @step_reward(0.1)
     def useful(self, span: Span, trace: Trace, problem: Problem, state: dict[str, Any]) -> float:
         """The share of this step's calls that were needed, or read something for the first time."""
-        played = self._played(trace, problem, state).steps
-        steps = self._steps(span, trace, problem, state)
-        return sum(self._counts(step, played, problem) for step in steps) / len(steps)
+        steps, needs = self._steps(span, trace, problem, state), listed(problem, "actions")
+        played = self._played(trace, problem, state)
+        return sum(is_useful(self.domain, one, played, needs) for one in steps) / len(steps)
 
     @step_reward(0.1)
     def error_understood(
         self, span: Span, trace: Trace, problem: Problem, state: dict[str, Any]
     ) -> bool:
         """After an error: the same call is not made again."""
-        played = self._played(trace, problem, state).steps
         own = self._steps(span, trace, problem, state)
-        before = played[: played.index(own[0])]
-        failed = [step.call for step in before if step.error is not None]
-        if not failed:
-            raise Ungraded("no call failed before this step")
-        return not any(step.call in failed for step in own)
+        return understood(own, self._played(trace, problem, state))
 
     def _played(self, trace: Trace, problem: Problem, state: dict[str, Any]) -> Played:
         if "played" not in state:
@@ -213,25 +221,6 @@ class Desk(Environment):
             raise Ungraded("this step calls no tool")
         return steps
 
-    def _counts(self, step: Step, played: list[Step], problem: Problem) -> bool:
-        action = self.domain.actions.get(step.call.name)
-        if action is None or step.error is not None:
-            return False
-        if any(is_made(one, [step.call]) for one in listed(problem, "actions")):
-            return True
-        return not action.writes and played.index(step) == next(
-            number for number, one in enumerate(played) if one.call == step.call
-        )
-
-    def _holds(self, assertion: Mapping[str, Any], played: Played) -> bool:
-        name = assertion["func_name"]
-        if assertion.get("env_type", "assistant") != "assistant":
-            raise Ungraded(f"{name} asserts something of the user's own tools, which are not here")
-        if name not in self.domain.assertions:
-            raise Ungraded(f"the {self.config.domain} desk has no assertion {name}")
-        held = self.domain.assertions[name](played.database, **assertion["arguments"])
-        return bool(held == assertion.get("assert_value", True))
-
     # --- what is known to be right and wrong ---------------------------------------------------
 
     def gold(self, problem: Problem) -> list[Message] | None:
@@ -242,7 +231,8 @@ class Desk(Environment):
         """Nothing done; the last needed write left out; what the user's words tempt to."""
         actions = listed(problem, "actions")
         answers: list[str | list[Message]] = ["I cannot help with that."] if actions else []
-        writes = [one for one in actions if self.domain.actions[one["name"]].writes]
+        known = self.domain.actions
+        writes = [one for one in actions if one["name"] in known and known[one["name"]].writes]
         if writes:
             rest = [one for one in actions if one is not writes[-1]]
             answers.append(self._acted(problem, rest, "Done."))
@@ -257,9 +247,3 @@ class Desk(Environment):
 
 class NotDoneHere(Exception):
     """Why an action was not done, as the model is told."""
-
-
-def _share_made(problem: Problem, played: Played) -> float:
-    calls = [step.call for step in played.steps if step.error is None]
-    actions = listed(problem, "actions")
-    return sum(is_made(one, calls) for one in actions) / len(actions) if actions else 1.0

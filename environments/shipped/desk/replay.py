@@ -117,19 +117,6 @@ def _merge(into: dict[str, Any], what: Mapping[str, Any]) -> None:
             into[key] = copy.deepcopy(value)
 
 
-def is_made(needed: Mapping[str, Any], calls: Sequence[Call]) -> bool:
-    """Whether one of `calls` is the needed action; `compare_args` names what must be equal of its
-    arguments, None = all of them."""
-    compared = needed.get("compare_args")
-    wanted = needed.get("arguments") or {}
-    names = wanted if compared is None else compared
-    return any(
-        call.name == needed["name"]
-        and all(call.arguments.get(name) == wanted.get(name) for name in names)
-        for call in calls
-    )
-
-
 def acted(domain: Domain, start: Database, calls: Sequence[Call], last: str) -> list[Message]:
     """A model that makes these calls one by one, with their results, and then says `last`."""
     database, said = copy.deepcopy(start), []

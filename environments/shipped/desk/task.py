@@ -63,6 +63,12 @@ def instructions(problem: Problem) -> str:
     return str(told or "")
 
 
+def domain_of(problem: Problem, otherwise: str) -> str:
+    """Whose actions it needs, as it says; many tasks do not."""
+    told = scenario(problem).get("instructions")
+    return str((told.get("domain") if isinstance(told, dict) else None) or otherwise)
+
+
 def history(problem: Problem) -> tuple[Message, ...]:
     """What was said before the task begins."""
     return tuple(map(_said, initial(problem).get("message_history") or ()))

@@ -188,6 +188,14 @@ def test_a_database_that_is_not_there_is_named(problems: list[Problem]) -> None:
         desk.gold(problems[0])
 
 
+def test_a_task_of_another_domain_is_no_task_of_this_desk(problems: list[Problem]) -> None:
+    board = load_environment(DESK, ROOT, {"domain": "board"})
+    (grades,) = grade_all(board, [Item(trace_of(problems[0], "Done."), problems[0])])
+    state = next(one for one in grades if one.reward == "final_state")
+    assert state.value is None and state.reason is not None
+    assert "'find_customer'" in state.reason and "config.domain is 'board'" in state.reason
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="tau2's own tasks are not shipped")
 def test_tau2s_mock_tasks_are_played_and_judged() -> None:
     tasks = {"kind": "tau2", "path": str(SHARED / "tau2_mock_tasks_shared.jsonl"),
