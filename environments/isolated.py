@@ -57,14 +57,12 @@ class Inside(NamedTuple):
     def serve(self, lanes: Sequence[Lane]) -> None:
         waiting = [lane for lane in lanes if any(self._waits(call) for call in lane)]
         apart = {id(lane) for lane in waiting}
-        before: Offer | None = None
+        offer: Offer | None = None
         for lane in lanes:
-            if id(lane) in apart:
-                continue
-            for call in lane:
-                if before is None or before.original is not call.trace:
-                    before = Offer(call.trace, call.problem, before)
-                self._run(call, before)
+            if id(lane) not in apart:
+                offer = Offer(lane[0].trace, lane[0].problem, offer)
+                for call in lane:
+                    self._run(call, offer)
         if waiting:
             asyncio.new_event_loop().run_until_complete(self._serve_together(waiting))
 
@@ -142,8 +140,6 @@ class Inside(NamedTuple):
         own = os.getpid()
         try:
             return _checked(call, offer, await self._value(call, offer, boxes))
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
             return [Outcome(None, reason_of(error))] * len(call.slots)
         finally:

@@ -72,17 +72,17 @@ class _Copy(Generic[T]):
 
 
 class Offer:
-    """What the calls of one trace share: copies made when first named, and their `state`."""
+    """What the calls of one lane share: copies made when first named, and their `state`."""
 
     def __init__(
         self, trace: Trace, problem: Problem | None, before: "Offer | None" = None
     ) -> None:
-        """`before`: the offer of a trace before, whose copy of the same problem serves again."""
+        """`before`: the offer of the lane before, whose copies of the same things serve again."""
         self.original, self.original_problem = trace, problem
-        self._trace: _Copy[Trace] | None = None
-        self._problem: _Copy[Problem | None] | None = None
-        if before is not None and before.original_problem is problem:
-            self._problem = before._problem
+        same = before is not None and before.original is trace
+        self._trace: _Copy[Trace] | None = before._trace if before and same else None
+        same = before is not None and before.original_problem is problem
+        self._problem: _Copy[Problem | None] | None = before._problem if before and same else None
         self._group: _Copy[tuple[Trace, ...]] | None = None
         self._state: dict[str, Any] | None = None
         self._listening: Listening | None = None

@@ -96,6 +96,10 @@ class Nonsense(Environment):
         raise LookupError("nothing there")
 
     @metric
+    async def cancels(self, answer: str) -> float:
+        raise asyncio.CancelledError("enough")
+
+    @metric
     def writes(self, trace: Trace) -> float:
         trace.attributes["mine"] = 1
         return 1.0
@@ -123,7 +127,8 @@ def test_what_is_no_number_is_null_with_one_line_and_its_traceback() -> None:
         "infinite": "-inf, which is no finite", "complex": "complex '1j', not a number",
         "list": "list '[1.0]'", "huge": "OverflowError: int too large",
         "unprintable": "ValueError: no words", "deep": "RecursionError", "grows": "MemoryError",
-        "later": "LookupError: nothing there", "writes": "changed", "forces": "changed",
+        "later": "LookupError: nothing there", "cancels": "CancelledError: enough",
+        "writes": "changed", "forces": "changed",
     }.items():  # fmt: skip
         assert why in told.pop(name).partition("\n")[0]
     assert not told
@@ -385,6 +390,23 @@ def test_state_begins_as_the_episode_left_it_and_outlasts_a_child_that_died() ->
     assert (second["parses"].value, second["uses"].value, second["ends"].value) == (0.0, None, None)
     assert second["uses"].reason == "the reward ended its process"
     assert "uses, which it shares its state with" in (second["ends"].reason or "")
+
+
+def test_one_trace_that_comes_twice_is_two_and_each_has_its_own_problem() -> None:
+    class Counts(Environment):
+        @metric
+        def first(self, state: dict[str, Any]) -> int:
+            state["seen"] = state.get("seen", 0) + 1
+            return int(state["seen"])
+
+        @reward()
+        def right(self, answer: str, problem: Problem) -> bool:
+            return bool(answer == problem.answer)
+
+    one = trace()
+    items = [Item(one, Problem(environment="e", messages=ASKED, answer=a)) for a in ("yes", "no")]
+    values = [[given.value for given in grades] for grades in grade_all(Counts(), items)]
+    assert values == [[1.0, 1.0], [1.0, 0.0]]
 
 
 # --- groups, steps, runtimes --------------------------------------------------------------------
