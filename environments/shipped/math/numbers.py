@@ -7,21 +7,21 @@ as its final one it has none: who hedges is not right.
 import re
 from fractions import Fraction
 
-_GROUPS = r"\d{1,3}(?:[,\u202f\u00a0' ]\d{3})+(?!\d)"
+_GROUPS = r"\d{1,3}(?:[,\u202f\u00a0']\d{3})+(?!\d)"
 _PLAIN = rf"(?:{_GROUPS}|\d+)(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(rf"(?<![\w.^])(?P<sign>[-−–+]\s?)?[$€£¥]?\s?(?P<value>{_PLAIN})"
                      rf"(?:[eE](?P<power>[+-]?\d{{1,2}})|\s?/\s?(?P<below>{_PLAIN}))?"
                      r"(?!\d)")  # fmt: skip
 _LATEX = re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-_MARKED = re.compile(r"^\s*#{4}\s*(.+?)\s*$", re.MULTILINE)
+_MARKED = re.compile(r"^[ \t]*#{4}[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _SAID = re.compile(r"(?:answer|result|total)\s*(?:is|=|:)\s*([^\n]+?)(?:\.(?=\s|$)|$)", re.I | re.M)
 _MIXED = re.compile(r"(?<![\d./])(\d+)\s+(\d+)\s*/\s*(\d+)")
 
 
 def final_number(text: str) -> Fraction | None:
-    """After the last `####`, in the last \\boxed{}, after the last "answer is"; else the last number
-    of all. Of an equation, what is after its last sign. None = there is none, or several."""
+    """After the last `####`, in the last \\boxed{}, after the last "answer is", else the last of
+    all. Of an equation, what is after its last sign. None = there is none, or several."""
     for place in (_MARKED, _BOXED, _SAID):
         if found := place.findall(text):
             numbers = set(numbers_in(found[-1].rpartition("=")[2]))

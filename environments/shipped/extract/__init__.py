@@ -1,0 +1,1 @@
+"""Figures read out of a financial statement."""

@@ -1,0 +1,1 @@
+"""reasoning-gym's generators, judged by their own verifiers."""
