@@ -32,8 +32,9 @@ from serving.refusal import ApiError, Headers
 if TYPE_CHECKING:
     from trainer.render import Rendering
 
-LIMITS = Limits(max_tokens=2**31, concurrent=512)
-"""`concurrent`: calls at the model's server together; one more waits. The run bounds answers."""
+LIMITS = Limits(max_tokens=2**31, concurrent=512, silence_s=1800.0, total_s=3600.0)
+"""`concurrent`: calls at the model's server together; one more waits. The run bounds answers, and
+many long ones may stand in the server's queue."""
 
 
 class Interception:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from flywheel.episodes import Access, Forced, Ticket
 from flywheel.errors import BadRecord
@@ -73,6 +73,7 @@ class Episode:
         """Requests that became no call, by their status."""
         self.over = False
         self.tree = Tree()
+        self._tools: dict[bytes, tuple[dict[str, Any], ...] | None] = {}
         self._asked = 0
         self._numbers = 0
         self._spans: dict[int, Span] = {}
@@ -109,6 +110,10 @@ class Episode:
         return self._numbers - 1
 
     def keep(self, call: Call, span: Span) -> None:
+        if span.call is not None and call.tools is not None:
+            # The same tools in every call are held once.
+            tools = self._tools.setdefault(call.tools, span.call.tools)
+            span = replace(span, call=replace(span.call, tools=tools))
         self._spans[call.number] = span
         self.tree.asked(call.line, span.id)
         for choice in span.call.choices if span.call else ():
@@ -160,7 +165,7 @@ def _known_parents(span: Span, known: set[str]) -> Span:
     if known.issuperset(span.parents):
         return span
     missing = [parent for parent in span.parents if parent not in known]
-    return msgspec.structs.replace(
+    return replace(
         span,
         parents=tuple(parent for parent in span.parents if parent in known),
         attributes={**span.attributes, "unknown_parents": missing},

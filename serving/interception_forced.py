@@ -37,6 +37,8 @@ _OF_COMPLETIONS = frozenset((
     "vllm_xargs", "priority", "cache_salt",
 ))  # fmt: skip
 """Fields that mean the same to /v1/completions."""
+_NOTED = 1024
+"""Bytes of a value that was overruled."""
 _TRUE, _NULL, _AUTO = Raw(b"true"), Raw(b"null"), Raw(b'"auto"')
 
 
@@ -126,11 +128,13 @@ class ForcedChat(Chat):
         """What the harness asked for and did not get."""
         got = {"temperature": self.forced.temperature, "top_p": self.forced.top_p}
         got |= dict.fromkeys(("max_tokens", "max_completion_tokens"), self.bound)
-        asked = {
-            name: msgspec.json.decode(self.fields[name]) for name in SHAPING & self.fields.keys()
-        }
+        asked = {name: _short(self.fields[name]) for name in SHAPING & self.fields.keys()}
         return {
             name: value
             for name, value in sorted(asked.items())
             if value is not None and got.get(name) != value
         }
+
+
+def _short(raw: Raw) -> Any:
+    return msgspec.json.decode(raw) if len(bytes(raw)) <= _NOTED else "too long to be kept"

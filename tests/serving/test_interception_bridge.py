@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from flywheel.records import Message, Reasoning, Span, Text, Tokens, Trace
 from serving.interception import Interception, Served
 from tests.serving.scripted_model import ScriptedModel
 from trainer.models import load_tokenizer
+from trainer.paths import paths_of
 from trainer.render import Answer, Rendering, renderer_for
 
 TINY = Path(__file__).resolve().parents[1] / "sorting" / "base"
@@ -399,3 +401,43 @@ def test_a_thought_that_the_harness_drops_stays_where_the_template_keeps_it(
     assert "does not keep" in third.attributes["bridge"] and not extends(third, second)
     assert third.parents == ("call-0001",)
     assert "2 or 3" not in rendering.decode(tokens(third).prompt_ids)
+
+
+def test_any_graph_of_histories_becomes_paths_that_train_every_token_once(
+    rendering: Rendering,
+) -> None:
+    """Histories that go on from random earlier ones, two at a time, some with edits or tools."""
+    dice = random.Random(3)
+    model = ScriptedModel(rendering, lambda prompt: f"{len(prompt)} {dice.randrange(10)}")
+
+    async def go() -> Trace:
+        async with talking(model, max_tokens=200) as talk:
+            known: list[list[Any]] = [[]]
+
+            async def step(number: int) -> None:
+                start = dice.choice(known[-8:])
+                history = [*start, user(f"{number}")]
+                if start and dice.random() < 0.2:
+                    history[-2] = {**history[-2], "content": "edited"}
+                tools = [TOOL] if dice.random() < 0.2 else []
+                said = await talk.ask(history, stream=dice.random() < 0.3, tools=tools or None)
+                known.append([*history, said])
+
+            for number in range(12):
+                await asyncio.gather(step(2 * number), step(2 * number + 1))
+            return await talk.trace()
+
+    trace = run(go)
+    found = paths_of(trace)
+    assert len(trace.spans) == 24 and not found.left_out
+    trained = [
+        (span, token)
+        for path in found.paths
+        for span, token, kept in zip(path.spans, path.token_ids, path.mask, strict=True)
+        if kept
+    ]
+    sampled = [(span.id, token) for span in trace.spans for token in tokens(span).completion_ids]
+    assert sorted(trained) == sorted(sampled)
+    exact = {span.id for span in trace.spans if span.attributes.get("bridge") == "exact"}
+    gone_on = {segment.span_id for path in found.paths for segment in path.segments[1:]}
+    assert exact and exact <= gone_on
