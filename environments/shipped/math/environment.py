@@ -41,7 +41,8 @@ class Math(Environment):
         if self.tasks.path or self.tasks.kind not in ("generated", "auto"):
             return self._read()
         drawn: Drawn = chain(self._made(self.tasks), self._gsm8k(self.tasks))
-        return settle(drawn, self, self.tasks, Options())
+        unlimited = self.tasks.model_copy(update={"limit": None})  # the limit is of the made ones
+        return settle(drawn, self, unlimited, Options())
 
     def _read(self) -> Read:
         """The set that the configuration names; one of GSM8K is never trained on."""
