@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from environments.judges.ledger import Ledger
+from environments.judges.quoting import whole
 from flywheel.errors import FlywheelError
 from flywheel.ids import seed_of
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 RETRIES = 5
 LARGEST_REPLY = 1 << 20
+_MOST_TOKENS = 10**9
+"""Of one call; more is no count."""
+_LONGEST_WAIT_S = 3600.0
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FIRST_PAUSE_S = 0.25
 DOWN_AFTER, DOWN_S = 5, 60.0
@@ -126,7 +130,7 @@ class Endpoint(NamedTuple):
         return failed
 
     def _note_limit(self, said: str | None) -> None:
-        wait_s = _seconds(said)
+        wait_s = seconds(said)
         if wait_s and self.ledger:
             self.ledger.note(f"wait {self.url}", self.ledger.clock() + wait_s)
 
@@ -159,19 +163,26 @@ def _reply(data: bytes) -> Reply:
         found = json.loads(data)
         choice = found["choices"][0]
         said, usage = choice["message"], found.get("usage") or {}
-        text, refusal = said.get("content") or "", said.get("refusal") or ""
+        text, refusal = _text(said.get("content")), _text(said.get("refusal"))
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        finish = choice.get("finish_reason")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Unanswered("its reply is no chat completion", charged=True) from error
-    if not isinstance(text, str):
-        text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
-    finish = choice.get("finish_reason")
     if finish == "content_filter" and not refusal:
         refusal = "its content filter"
     # Zeros beside an answer are no count: the endpoint does not count.
-    known = all(type(count) is int and count >= 0 for count in counts) and any(counts)
+    known = all(type(one) is int and 0 <= one < _MOST_TOKENS for one in counts) and any(counts)
     prompt, completion = counts if known else (None, None)
-    return Reply(text, str(refusal), finish == "length", prompt, completion)
+    return Reply(text, refusal, finish == "length", prompt, completion)
+
+
+def _text(content: Any) -> str:
+    """Of a string, or of parts."""
+    if isinstance(content, list):
+        content = "".join(str(one.get("text", "")) for one in content)
+    if not isinstance(content, str | None):
+        raise TypeError(f"content is a {type(content).__name__}")
+    return whole(content or "")
 
 
 def _message(data: bytes) -> str:
@@ -183,16 +194,17 @@ def _message(data: bytes) -> str:
         return data[:300].decode("utf-8", "replace")
 
 
-def _seconds(said: str | None) -> float:
+def seconds(said: str | None) -> float:
     """Of a Retry-After: a number, or a date."""
     if not said:
         return 0.0
     try:
-        return max(0.0, min(float(said), 3600.0))
+        wait_s = float(said)
     except ValueError:
-        pass
-    try:
-        until = email.utils.parsedate_to_datetime(said)
-    except ValueError:
-        return 0.0
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+        try:
+            until = email.utils.parsedate_to_datetime(said)
+        except ValueError:
+            return 0.0
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        wait_s = (until - datetime.now(UTC)).total_seconds()
+    return max(0.0, min(wait_s, _LONGEST_WAIT_S))

@@ -173,10 +173,16 @@ def _key(section: JudgeSection, folder: Path) -> str | None:
         found, where = secret(section.key_env), f"the variable {section.key_env} is not set"
     elif section.key_file is not None:
         file = folder / section.key_file
-        found = file.read_text().strip() if file.is_file() else None
         where = f"{file} is not there, or empty"
+        try:
+            found = file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            found, where = None, f"{file} cannot be read ({error})"
     else:
         return None
-    if not found:
-        raise MissingPart(f"the judge's key: {where} ([judge] in flywheel.toml)")
-    return found
+    key = (found or "").strip()
+    if key and not (key.isascii() and key.isprintable()):
+        where = "it has characters that no key has"
+    elif key:
+        return key
+    raise MissingPart(f"the judge's key: {where} ([judge] in flywheel.toml)")

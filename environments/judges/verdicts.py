@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from environments.judges.questions import Question
+from environments.judges.quoting import whole
 
 LONGEST_REASON = 1000
 _FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
@@ -24,12 +25,12 @@ class Fits(NamedTuple):
 def read(question: Question, text: str) -> Fits | str:
     """The verdict, or why it does not fit. One fence around the object and thoughts before it are
     let through."""
-    whole = text.rpartition("</think>")[2].strip()
-    fenced = _FENCED.match(whole)
+    said = text.rpartition("</think>")[2].strip()
+    fenced = _FENCED.match(said)
     try:
-        found = json.loads(fenced[1] if fenced else whole, object_pairs_hook=_object)
+        found = json.loads(fenced[1] if fenced else said, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        return f"it is no JSON object ({str(error)[:80]})" if whole else "it is empty"
+        return f"it is no JSON object ({str(error)[:80]})" if said else "it is empty"
     wanted = {"check", "reason", question.answer_key}
     if not isinstance(found, dict) or set(found) != wanted:
         return f"it is no object of the keys {', '.join(sorted(wanted))}"
@@ -38,7 +39,7 @@ def read(question: Question, text: str) -> Fits | str:
     if not isinstance(found["reason"], str):
         return "its reason is no text"
     value = _value(question, found[question.answer_key])
-    return value if isinstance(value, str) else Fits(value, found["reason"][:LONGEST_REASON])
+    return value if isinstance(value, str) else Fits(value, whole(found["reason"])[:LONGEST_REASON])
 
 
 def _value(question: Question, said: Any) -> float | str:

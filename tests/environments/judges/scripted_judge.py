@@ -64,7 +64,7 @@ def quoted(body: dict[str, Any], name: str) -> str:
     return found[1]
 
 
-def completion(text: str | None, usage: dict[str, int] | None, **over: Any) -> dict[str, Any]:
+def completion(text: Any, usage: dict[str, int] | None, **over: Any) -> dict[str, Any]:
     choice = {"index": 0, "finish_reason": "stop"}
     choice["message"] = {"role": "assistant", "content": text} | over.pop("message", {})
     return {"id": "j", "object": "chat.completion", "choices": [choice | over], "usage": usage}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from environments.judges.contract import Judged
+from environments.judges.endpoint import seconds
 from environments.judges.judge import open_judge
 from flywheel.errors import MissingPart, ProjectError
 from flywheel.project import JudgeSection, load_project
@@ -16,6 +17,7 @@ from tests.environments.judges.conftest import Opens
 from tests.environments.judges.scripted_judge import (
     Endpoint,
     completion,
+    fitting,
     prompt,
     quoted,
 )
@@ -160,6 +162,38 @@ def test_a_rate_limit_is_waited_for_and_faults_are_tried_again(
     assert "rate limit ends in" in said.reason and len(endpoint.asked) == asked
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{}", b"null", b'{"choices": []}', b'{"choices": [null]}', b"\xff\xfe",
+        b'{"choices": [{"message": null}]}', b'{"choices": [{"message": {"content": 5}}]}',
+        b'{"choices": [{"message": {"content": ["x"]}}]}', b'{"choices": {"0": {}}}', b"[" * 99_999,
+        b'{"choices": [{"message": {"content": "x"}}], "usage": [1]}',
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_a_reply_that_is_no_completion_is_null(
+    judge: Opens, endpoint: Endpoint, body: bytes
+) -> None:
+    endpoint.verdict = lambda _: (200, body, {})
+    said = scored(judge())
+    assert said.value is None and "no chat completion" in said.reason and said.cost_usd is None
+
+
+def test_what_a_judge_says_can_be_kept_whatever_it_holds(judge: Opens, endpoint: Endpoint) -> None:
+    def verdict(body: dict[str, Any]) -> Any:
+        text = fitting(body, 4).replace("because", "half \\ud83d")
+        usage = {"prompt_tokens": 10**30, "completion_tokens": 1}
+        return 200, completion([{"type": "text", "text": text}], usage), {}
+
+    endpoint.verdict = verdict
+    first = scored(judge(**PRICED))
+    assert (first.value, first.reason, first.cost_usd) == (1.0, "half \ufffd", None)
+    assert scored(judge(**PRICED)).reason == first.reason and len(endpoint.asked) == 1
+    endpoint.verdict = lambda body: (200, completion(None, None, message={"refusal": "\ud83d"}), {})
+    assert "refuses: \ufffd" in scored(judge(), "Rome.").reason
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_mistake_of_ours_is_not_tried_again(
     judge: Opens, endpoint: Endpoint, status: int
@@ -225,6 +259,16 @@ def test_a_judge_can_be_pickled_and_holds_no_key_in_its_text(
     monkeypatch.delenv("JUDGE_KEY")
     with pytest.raises(MissingPart, match="JUDGE_KEY is not set"):
         open_judge(section, tmp_path)
+    from_file = JudgeSection(url=endpoint.url, model="m", key_file=Path("key"))
+    with pytest.raises(MissingPart, match="cannot be read"):
+        open_judge(from_file, tmp_path, folder=tmp_path)
+    for key, found in (("sk-1\n", "sk-1"), (" \n", None), ("ключ", None), ("a\nb", None)):
+        (tmp_path / "key").write_text(key)
+        if found:
+            assert open_judge(from_file, tmp_path, folder=tmp_path).key == found
+        else:
+            with pytest.raises(MissingPart, match="the judge's key"):
+                open_judge(from_file, tmp_path, folder=tmp_path)
 
 
 def test_answers_too_long_are_null_and_long_contexts_lose_their_middle(
@@ -255,3 +299,11 @@ def test_the_section_is_checked_when_it_is_loaded(tmp_path: Path) -> None:
     assert "judge.url" in refused('url = "ftp://x"\nmodel = "m"')
     file.write_text(head + at)
     assert load_project(tmp_path).judge == JudgeSection(url="http://x/v1", model="m")
+
+
+def test_how_long_a_rate_limit_is_waited_for_is_bounded() -> None:
+    assert seconds("2") == 2.0 and seconds("1e9") == 3600.0
+    for said in (None, "", "-3", "nan", "soon", "Thu, 01 Jan 1970 00:00:00 GMT"):
+        assert seconds(said) == 0.0
+    assert seconds("Fri, 01 Jan 2100 00:00:00 GMT") == 3600.0
+    assert seconds("Fri, 01 Jan 2100 00:00:00 -0000") == 3600.0
