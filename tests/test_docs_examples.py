@@ -5,15 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from environments.define import Environment
 from environments.golden import trace_of
 from environments.grading import Item, grade, grade_all, score
 from environments.judges.judge import open_judge
 from environments.load import load_environment
+from environments.tasksets import table as tables
 from flywheel.project import JudgeSection, load_project
 from flywheel.records import Choice, Feedback, ModelCall, Problem, Span, Trace, say
 from tests.environments.judges.scripted_judge import prompt, scripted_judge
@@ -90,6 +93,23 @@ def test_the_judge_of_the_documents_is_asked(tmp_path: Path) -> None:
         items = [Item(one, group=group, judge=judge) for one in group]
         for kind, kinder in grade_all(environment, items):
             assert (kind.value, kinder.value, kind.weight) == (1.0, 0.5, 0.0)
+
+
+def test_the_task_set_of_the_documents_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = examples()
+    table = ROOT / "environments/tasksets/table.py"
+    compile(changed(table.read_text(), said["environments/tasksets/table.py"]), "table", "exec")
+    quiz = types.ModuleType("quiz")
+    exec(said["environments/tasksets/quiz.py"], quiz.__dict__)
+    monkeypatch.setattr(tables, "READERS", {"quiz": quiz.READER, **tables.READERS})
+    rows = [{"ask": "2 + 2?", "choices": ["3", "4"], "key": key} for key in (1, 2, "B")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = Environment({"tasks": {"path": str(tmp_path / "rows.jsonl")}}).problems()
+    (one,) = read.problems
+    assert (one.answer, one.messages[0].text) == ("B", "2 + 2?\nA. 3\nB. 4")
+    assert [(bad.line, bad.field) for bad in read.rejects] == [(2, "key"), (3, "key")]
 
 
 def of_environments(folder: Path) -> Path:
@@ -252,7 +272,7 @@ def test_the_rule_of_the_documents_curates(tmp_path: Path) -> None:
 
 def test_examples_read_as_the_house_does(tmp_path: Path) -> None:
     for file, text in {**examples(), **examples(ENVIRONMENTS)}.items():
-        if file.endswith(".py") and not file.endswith("__init__.py"):
+        if file.endswith(".py") and not file.endswith(("__init__.py", "table.py")):
             path = tmp_path / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
