@@ -52,6 +52,8 @@ class Setting(NamedTuple):
     price: Price = Price()
     judge: "Judge | None" = None
     rejects: int = 0
+    stored: bool = False
+    """The problems are the store's own, and need not be put there."""
 
     @property
     def run_id(self) -> str:
@@ -193,7 +195,7 @@ def _store(setting: Setting, work: Work) -> None:
     from storage.committer import commit
     from storage.inbox import Inbox
 
-    if setting.environment is None or setting.environment.tasks is not None:
+    if not setting.stored:
         Inbox(setting.home).append(setting.problems, name=f"eval-{setting.run_id}-problems")
     work.send(sender(setting.home))
     try:

@@ -61,6 +61,14 @@ class Asked(NamedTuple):
     rejects: int = 0
     """Rows of the task set that could not be read."""
     project: Project | None = None
+    stored: bool = False
+    """The problems are the store's own."""
+
+
+def absolute(path: str) -> str:
+    """An environment that is named by a file or folder, so that it is found from anywhere."""
+    where, colon, class_ = path.partition(":")
+    return f"{Path(where).resolve()}{colon}{class_}" if where and Path(where).exists() else path
 
 
 def found(path: str, config: Mapping[str, Any], folder: Path | None) -> Asked:
@@ -114,7 +122,7 @@ def with_stored(home: Home, asked: Asked) -> Asked:
         return asked
     from storage.queries import problems
 
-    return asked._replace(problems=problems(home, asked.name))
+    return asked._replace(problems=problems(home, asked.name), stored=True)
 
 
 def chosen(asked: Asked, split: Split, limit: int | None) -> list[Problem]:

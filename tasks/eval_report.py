@@ -22,6 +22,8 @@ from tasks.eval_summary import Row
 
 ROOM = 24_000_000
 """Bytes of conversations that one page holds; the lowest scores come first."""
+LISTED = 20_000
+"""Episodes that one page lists."""
 _TITLE = 90
 _GRADINGS = (("passed", "passed"), ("partly", "in part"), ("zero", "zero"), ("none", "not graded"),
              ("failed", "infrastructure failed"))  # fmt: skip
@@ -49,9 +51,10 @@ def write_report(
 def episodes(
     log: Path, rows: Sequence[Row], problems: Mapping[str, Problem]
 ) -> list[dict[str, Any]]:
-    """The list in the rows' order; conversations as long as there is room, what failed first."""
+    """The list in the rows' order; where there is no room for all, the lowest scores stay."""
     order = sorted(range(len(rows)), key=lambda at: (rows[at].score is not None, rows[at].score))
-    found: list[dict[str, Any]] = [{} for _ in rows]
+    order = order[:LISTED]
+    found: dict[int, dict[str, Any]] = {}
     left = ROOM
     for at in order:
         row = rows[at]
@@ -62,7 +65,7 @@ def episodes(
             left -= len(json.dumps(told))
             one |= told
         found[at] = one
-    return found
+    return [found[at] for at in sorted(found)]
 
 
 def _listed(row: Row, problem: Problem | None) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
         f'<p class="soft">{_e(" · ".join(str(one) for one in about["told"]))}</p>'
-        f"{_cards(summary)}{_notices(summary)}"
+        f"{_cards(summary)}{_notices(summary, len(rows))}"
         f'<div class="plots">{plots}</div>{_tables(summary)}<h2>Episodes</h2>{_filters()}'
         '<div class="browse"><div id="list"></div><div id="one"></div></div></main>'
         f'<script type="application/json" id="data">{held}</script><script>{script}</script>'
@@ -158,13 +161,16 @@ def _cards(summary: Mapping[str, Any]) -> str:
     return f'<div class="cards">{"".join(told)}</div>'
 
 
-def _notices(summary: Mapping[str, Any]) -> str:
+def _notices(summary: Mapping[str, Any], rows: int) -> str:
     episodes, found = summary["episodes"], []
     if episodes["infrastructure"]:
         found.append(f"{episodes['infrastructure']} episodes have no end: infrastructure failed. "
                      "They enter no number; --resume makes them again.")  # fmt: skip
     if episodes["not_graded"]:
         found.append(f"{episodes['not_graded']} episodes could not be graded; they enter no mean.")
+    if rows > LISTED:
+        found.append(f"Of {rows} episodes the {LISTED} with the lowest scores are listed; "
+                     "results.jsonl has all.")  # fmt: skip
     return "".join(f'<p class="notice">{_e(one)}</p>' for one in found)
 
 

@@ -86,7 +86,7 @@ def graded_row(row: Row, grades: Sequence[Grade]) -> Row:
     whole = [grade for grade in grades if grade.span_id is None]
     value = score(whole)
     missing = [grade for grade in whole if grade.weight > 0 and grade.value is None]
-    why = None if value is not None else "this environment has no reward"
+    why = None if value is not None else "none of its rewards has a weight"
     if missing:
         why = f"{missing[0].reward}: {missing[0].reason or 'no reason was kept'}"
     return replace(

@@ -56,7 +56,8 @@ def command(listing: bool, as_json: bool, **asked: Any) -> None:  # fmt: skip
     """Evaluate a model on ENV: a shipped or installed name, package.module:Class, file.py:Class, a
     project's folder, or verifiers:NAME. Afterwards the report is in the home, evals/RUN."""
     settings = start(progress=True)
-    from app.evaluation import listed, run, shown
+    from app.evaluation import run
+    from app.evaluation_words import listed, shown
 
     if listing:
         found = listed(settings.at())

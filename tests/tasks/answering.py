@@ -69,9 +69,9 @@ async def _streamed(
 
 
 @contextlib.contextmanager
-def answering(answer: Answer, delay: float = 0.0) -> Iterator[Model]:
+def answering(answer: Answer, delay: float = 0.0, kind: type[Model] = Model) -> Iterator[Model]:
     """It listens in a thread for the time of the block."""
-    model = Model(answer, delay)
+    model = kind(answer, delay)
     loop = asyncio.new_event_loop()
     runner = web.AppRunner(model.application(), shutdown_timeout=0.1)
 

@@ -1,0 +1,87 @@
+"""Evaluations in words: the list of a home's, and one of them in some lines.
+
+Enter a home, or a run's summary. Leaves rows and text; what is not known reads "unknown".
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flywheel.home import Home
+from tasks.eval_plan import plan_of, runs
+
+
+def listed(home: Home) -> list[dict[str, Any]]:
+    """The evaluations of a home, the newest first."""
+    rows = []
+    for folder in runs(home):
+        plan = plan_of(folder)
+        summary = _summary(folder)
+        mean = (summary.get("reward") or {}).get("mean")
+        rows.append(
+            {
+                "run": folder.name,
+                "environment": plan.environment,
+                "model": plan.served or plan.model,
+                "state": "done" if (folder / "done").exists() else "not done",
+                "reward": "unknown" if mean is None else f"{mean:.3f}",
+                "report": str(folder / "report.html"),
+            }
+        )
+    return rows
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode((folder / "summary.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def shown(summary: Mapping[str, Any]) -> str:
+    """A run in some lines of text."""
+    episodes, reward, tokens = summary["episodes"], summary["reward"], summary["tokens"]
+    lines = [
+        f"{summary['environment']} by {summary['model']}",
+        f"  reward      {_number(reward['mean'])}  (95% {_between(reward)}; "
+        f"{reward['problems']} problems, {episodes['graded']} episodes graded)",
+    ]
+    for one in summary["pass"]:
+        lines.append(f"  pass@{one['k']:<7}{_number(one['any'])}     pass^{one['k']} "
+                     f"{_number(one['all'])}")  # fmt: skip
+    if len(summary["slices"]) > 1:
+        lines += [f"  {one['name'][:24]:<24} {_number(one['mean'])}  (95% {_between(one)})"
+                  for one in summary["slices"]]  # fmt: skip
+    lines += [f"  {one['name'][:24]:<24} {_number(one['mean'])}  "
+              f"({'weight ' + _number(one['weight']) if one['weight'] else 'metric'})"
+              for one in summary["rewards"]]  # fmt: skip
+    cost = summary["cost"]["usd"]
+    lines += [
+        f"  tokens      {_count(tokens['input'])} read, {_count(tokens['output'])} answered",
+        f"  cost        {summary['cost']['reason'] if cost is None else f'${cost:.4f}'}",
+        f"  ended       {', '.join(f'{name}: {n}' for name, n in summary['ended'].items())}",
+    ]
+    for count, what in (
+        (episodes["not_graded"], "episodes could not be graded"),
+        (summary["unreadable_problems"], "rows of the task set could not be read"),
+    ):
+        lines += [f"  {count} {what}"] if count else []
+    if episodes["infrastructure"]:
+        lines.append(f"  {episodes['infrastructure']} episodes failed for infrastructure: "
+                     f"`flywheel eval --resume {summary['run']}` makes them again")  # fmt: skip
+    return "\n".join([*lines, f"  report      {summary['report']}"])
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _between(found: Mapping[str, Any]) -> str:
+    return "unknown" if found["low"] is None else f"{found['low']:.3f} to {found['high']:.3f}"

@@ -1,0 +1,89 @@
+"""What is asked for, settled before anything is spent."""
+
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from flywheel.errors import EngineError, ProjectError, UsageError
+from tasks.eval_model import at_url, key_of
+from tasks.eval_plan import absolute, chosen, configuration, differences, found, plan_of, runs
+from tests.tasks.answering import Model, answering, last_number
+from tests.tasks.evaluating import setting, write_sums
+
+
+def test_pairs_become_nested_values() -> None:
+    pairs = [
+        "weights.right=2",
+        "harness.budget.turns=3",
+        "name=plain text",
+        'list=["a"]',
+        "off=null",
+    ]
+    assert configuration(pairs) == {
+        "weights": {"right": 2},
+        "harness": {"budget": {"turns": 3}},
+        "name": "plain text",
+        "list": ["a"],
+        "off": None,
+    }
+    for wrong in ("no sign", "=1"):
+        with pytest.raises(ProjectError, match="KEY=VALUE"):
+            configuration([wrong])
+    with pytest.raises(ProjectError, match="has a value already"):
+        configuration(["a=1", "a.b=2"])
+
+
+def test_a_file_is_found_from_anywhere_and_a_name_stays_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sums(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert absolute("environment.py:Sums") == f"{tmp_path}/environment.py:Sums"
+    assert absolute("math") == "math" and absolute("") == ""
+
+
+def test_a_side_without_problems_is_told(tmp_path: Path) -> None:
+    asked = found(f"{write_sums(tmp_path)}/environment.py:Sums", {}, None)
+    assert len(chosen(asked, "heldout", 2)) == 2
+    with pytest.raises(UsageError, match="no train problems"):
+        chosen(asked, "train", None)
+    with pytest.raises(UsageError, match="has no problems"):
+        chosen(asked._replace(problems=[]), "all", None)
+
+
+def test_another_plan_is_told_by_what_differs(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    made = setting(tmp_path)
+    then = plan_of(made.folder)
+    assert differences(then, made.plan) == []
+    now = replace(then, temperature=0.5, digest="other")
+    told = differences(then, now)
+    assert f"digest: {then.digest!r} then, 'other' now" in told and len(told) == 2
+    assert runs(made.home) == [made.folder]
+
+
+def test_the_key_is_sent_and_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_KEY", "sk-very-secret")
+    seen: list[str | None] = []
+
+    class Guarded(Model):
+        async def models(self, request: web.Request) -> web.Response:
+            seen.append(request.headers.get("authorization"))
+            if seen[-1] != "Bearer sk-very-secret":
+                return web.json_response({"error": "who?"}, status=401)
+            return web.json_response({"data": [{"id": "one"}, {"id": "two"}]})
+
+    with answering(last_number, kind=Guarded) as model:
+        with pytest.raises(EngineError, match="refuses the key") as refused:
+            at_url(model.url, None, "sk-wrong", tokens=False)
+        with pytest.raises(UsageError, match=r"serves 2 models \(one, two\): --model-name"):
+            at_url(model.url, None, key_of("HOST_KEY"), tokens=False)
+        served = at_url(model.url + "/v1/", "two", key_of("HOST_KEY"), tokens=False)
+    assert (served.url, served.model, served.key) == (model.url, "two", "sk-very-secret")
+    assert "sk-" not in str(refused.value)
+    made = setting(tmp_path)
+    kept = [path.read_text() for path in made.folder.rglob("*") if path.is_file()]
+    assert not any("sk-" in text for text in kept) and json.loads(kept[0])["served"] == "scripted"
