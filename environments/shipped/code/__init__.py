@@ -1,0 +1,1 @@
+"""Writing programs: problems of our own and HumanEval, graded in a sandbox."""
