@@ -22,7 +22,7 @@ def parquet(path: Path) -> Iterator[Any]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=BATCH):
-                yield from batch.to_pylist()
+                yield from map(_plain, batch.to_pylist())
     except (pa.ArrowException, OSError) as error:
         yield BadRecord(f"is no whole Parquet file: {error}")
 
@@ -40,7 +40,7 @@ def arrow(path: Path) -> Iterator[Any]:
                 batches = (whole.get_batch(number) for number in range(whole.num_record_batches))
             for batch in batches:
                 for start in range(0, batch.num_rows, BATCH):
-                    yield from batch.slice(start, BATCH).to_pylist()
+                    yield from map(_plain, batch.slice(start, BATCH).to_pylist())
     except (pa.ArrowException, OSError) as error:
         yield BadRecord(f"is no whole Arrow file: {error}")
 
@@ -65,6 +65,14 @@ def saved(path: Path) -> list[Path]:
         if not file.is_file():
             raise ProjectError(f"{file} is missing, and {path}/state.json names it: copy it too")
     return found
+
+
+def _plain(row: dict[str, Any]) -> Any:
+    """Times, decimals and bytes as JSON has them, so that a problem is the same once stored."""
+    try:
+        return msgspec.to_builtins(row, str_keys=True)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return BadRecord(f"holds what is no JSON: {error}")
 
 
 def _json(path: Path) -> dict[str, Any]:

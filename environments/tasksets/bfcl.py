@@ -15,7 +15,7 @@ from typing import Any
 from environments.tasksets.contract import Drawn, Given, Options, Reader, Source
 from environments.tasksets.fields import problem, require
 from environments.tasksets.messages import messages_of
-from environments.tasksets.rows import Row, files, rows
+from environments.tasksets.rows import Row, files, rows, storable
 from flywheel.errors import BadRecord
 from flywheel.records import say
 
@@ -40,7 +40,7 @@ def read(source: Source) -> Drawn:
                 yield row
                 continue
             try:
-                yield from _fit(row, source, truths)
+                yield from map(storable, _fit(row, source, truths))
             except BadRecord as bad:
                 yield BadRecord(bad.reason, path=str(row.path), line=row.line, field=bad.field)
 

@@ -14,7 +14,7 @@ from typing import Any
 from environments.tasksets.contract import Drawn, Given, Options, Reader, Source
 from environments.tasksets.fields import problem
 from environments.tasksets.messages import prompt_of
-from environments.tasksets.rows import SIDES
+from environments.tasksets.rows import SIDES, storable
 from flywheel.errors import BadRecord, ProjectError
 
 CONFIG = "task.toml"
@@ -31,7 +31,7 @@ def read(source: Source) -> Drawn:
         raise ProjectError(f"no task folder at {source.path}: one has a {CONFIG}")
     for folder in found:
         try:
-            yield _fit(folder, source)
+            yield storable(_fit(folder, source))
         except BadRecord as bad:
             where = folder / bad.field if bad.field else folder
             yield BadRecord(bad.reason, path=str(where))

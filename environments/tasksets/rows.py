@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from environments.tasksets import arrow_rows, csv_rows, json_rows
 from environments.tasksets.contract import Drawn, Given, Side, Source
 from flywheel.errors import BadRecord, ProjectError
@@ -110,11 +112,23 @@ def shaped(
                 yield row
                 continue
             try:
-                yield fit(row, source)
+                yield storable(fit(row, source))
             except BadRecord as bad:
                 yield BadRecord(bad.reason, path=str(row.path), line=row.line, field=bad.field)
 
     return read
+
+
+def storable(given: Given) -> Given:
+    """
+    Raises:
+        BadRecord: it holds what no record can keep.
+    """
+    try:
+        msgspec.msgpack.encode(given.problem)
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise BadRecord(f"holds what cannot be stored: {error}; write it as text") from error
+    return given
 
 
 def side_named(value: Any, field: str = "split") -> Side | None:

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,20 @@ def test_what_is_held_out_never_gives_way_and_order_decides_nothing(tmp_path: Pa
         "the same problem again": 1, "the same prompt with another answer": 1,
         "nearly a held-out problem": 1, "of a held-out user or conversation": 1,
     }  # fmt: skip
+
+
+def test_values_are_what_records_can_keep(tmp_path: Path) -> None:
+    path = lines(tmp_path / "r.jsonl", [{"question": "a", "answer": 10**30}, ROWS[0]])
+    found = read(path)
+    assert told(found, path)[0].startswith("1: holds what cannot be stored")
+    assert [one.answer for one in found.problems] == ["8"]
+    rows = [{"question": "when", "answer": datetime(2026, 11, 3), "n": Decimal("1.5"), "raw": b"x"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    (one,) = read(tmp_path / "t.parquet").problems
+    assert one.answer == "2026-11-03T00:00:00" and one.attributes["row"] == {
+        "n": "1.5",
+        "raw": "eA==",
+    }
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
