@@ -77,7 +77,13 @@ def _fit(row: Row, source: Source) -> Given:
     """A row that an earlier run wrote; its generator must make the same of it."""
     name = require(row.value, "task", str, "a generator's name")
     seed, index = (require(row.value, key, int, "a whole number") for key in ("seed", "index"))
-    given = _problem(name, row.value.get("config") or {}, seed, index, source)
+    settings = row.value.get("config") or {}
+    if not isinstance(settings, dict):
+        raise BadRecord(f"is {type(settings).__name__}: the generator's settings", field="config")
+    try:
+        given = _problem(name, settings, seed, index, source)
+    except ProjectError as error:
+        raise BadRecord(str(error), field="task") from error
     if row.value.get("question") != given.problem.attributes["entry"]["question"]:
         reason = "is not what the generator makes here: another version, or one of no fixed seed"
         raise BadRecord(reason, field="question")

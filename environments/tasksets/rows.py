@@ -15,6 +15,7 @@ import msgspec
 from environments.tasksets import arrow_rows, csv_rows, json_rows
 from environments.tasksets.contract import Drawn, Given, Side, Source
 from flywheel.errors import BadRecord, ProjectError
+from flywheel.records import Problem
 
 MAX_ROWS = 1_000_000
 """Of a set; what follows is told once and left."""
@@ -33,6 +34,7 @@ SIDES: dict[str, Side] = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "heldout"),
 }
 """The names that a split goes by."""
+_decoder = msgspec.msgpack.Decoder(Problem)
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -120,15 +122,16 @@ def shaped(
 
 
 def storable(given: Given) -> Given:
-    """
+    """As it comes out of the store again.
+
     Raises:
         BadRecord: it holds what no record can keep.
     """
     try:
-        msgspec.msgpack.encode(given.problem)
-    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        kept = _decoder.decode(msgspec.msgpack.encode(given.problem))
+    except (msgspec.MsgspecError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise BadRecord(f"holds what cannot be stored: {error}; write it as text") from error
-    return given
+    return given._replace(problem=kept)
 
 
 def side_named(value: Any, field: str = "split") -> Side | None:
