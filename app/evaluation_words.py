@@ -3,7 +3,7 @@
 Enter a home, or a run's summary. Leaves rows and text; what is not known reads "unknown".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def shown(summary: Mapping[str, Any]) -> str:
         f"  reward      {_number(reward['mean'])}  (95% {_between(reward)}; "
         f"{reward['problems']} problems, {episodes['graded']} episodes graded)",
     ]
-    for one in summary["pass"]:
+    for one in _few(summary["pass"]):
         lines.append(f"  pass@{one['k']:<7}{_number(one['any'])}     pass^{one['k']} "
                      f"{_number(one['all'])}")  # fmt: skip
     if len(summary["slices"]) > 1:
@@ -73,6 +73,11 @@ def shown(summary: Mapping[str, Any]) -> str:
         lines.append(f"  {episodes['infrastructure']} episodes failed for infrastructure: "
                      f"`flywheel eval --resume {summary['run']}` makes them again")  # fmt: skip
     return "\n".join([*lines, f"  report      {summary['report']}"])
+
+
+def _few(passed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """k = 1, 2, 4, 8 … and the last."""
+    return [one for one in passed if one["k"] & (one["k"] - 1) == 0 or one is passed[-1]]
 
 
 def _number(value: float | None) -> str:

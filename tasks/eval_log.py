@@ -106,7 +106,7 @@ def opened(path: Path) -> Iterator[EvalLog]:
     except Timeout as error:
         raise Busy(f"another process works on the evaluation {path.parent.name}") from error
     try:
-        path.touch()
+        path.touch(mode=0o600)
         sync_folder(path.parent)
         with FileIO(path, "r+") as file:
             whole = _whole(file)

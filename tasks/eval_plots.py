@@ -54,8 +54,11 @@ def tries(passed: Sequence[dict[str, Any]]) -> str:
             f"{one['k']}: {one[name]:.3f}</title></circle>"
             for (x, y), one in zip(points, known, strict=True)
         ]
-        x, y = points[-1]
-        marks.append(_text(sign, x, y - 8 if name == "any" else y + 16, "end"))
+    above, below = _y(known[-1]["any"]) - 8, _y(known[-1]["all"]) + 16
+    if below > HIGH - _BOTTOM:  # the axis has its own labels there
+        below = _y(known[-1]["all"]) - 8
+        above = min(above, below - 12)
+    marks += [_text("pass@k", _x(1), above, "end"), _text("pass^k", _x(1), below, "end")]
     ticks = [((k - 1) / (last - 1), str(k)) for k in _whole(last)]
     levels = [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
     return _plot("Passed within k tries, and in all k", _axes(ticks, levels) + "".join(marks))
