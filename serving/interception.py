@@ -8,6 +8,7 @@ Invariant: a call is recorded in the episode whose key it came with, and in no o
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from serving.refusal import ApiError, Headers
 if TYPE_CHECKING:
     from trainer.render import Rendering
 
+_log = logging.getLogger("flywheel.interception")
 LIMITS = Limits(max_tokens=2**31, concurrent=512, silence_s=1800.0, total_s=3600.0)
 """`concurrent`: calls at the model's server together; one more waits. The run bounds answers, and
 many long ones may stand in the server's queue."""
@@ -125,6 +127,10 @@ class Interception:
         except ApiError as error:
             self.counts[f"refused_{error.status}"] += 1
             await wire.refuse(send, error, named)
+        except Exception:
+            self.counts["faults"] += 1
+            _log.exception("a call of an episode failed in the interception itself")
+            await wire.refuse(send, ApiError(500, "a fault in the interception"), named)
 
     def _episode(self, headers: dict[bytes, bytes]) -> Episode:
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")

@@ -6,6 +6,7 @@ the model's server lays out the whole history anew and the trace has a branch.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,11 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flywheel.errors import BadRecord, FlywheelError
-from flywheel.records import Message, Tokens
+from flywheel.records import Message, Tokens, say
 from serving.conversation import Offload, messages_of
 
 if TYPE_CHECKING:
     from trainer.render import Rendering
+
+
+_log = logging.getLogger("flywheel.interception")
 
 
 def _put(data: bytes) -> str:
@@ -59,7 +63,12 @@ class Bridge:
         assert rendering is not None
 
         def work() -> tuple[Message, bool]:
-            answer = rendering.parse(ids, tools)
+            try:
+                answer = rendering.parse(ids, tools)
+            except Exception:  # a renderer's fault over odd ids: what was said stays text
+                _log.exception("an answer of %s tokens could not be parsed", len(ids))
+                ended = any(token in rendering.stop_ids for token in ids)
+                return say("assistant", rendering.decode(ids)), ended
             return answer.message, answer.finish_reason != "length"
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -102,6 +111,9 @@ class Bridge:
             )
         except BadRecord as error:
             return Prompt(None, str(error))
+        except Exception as error:  # a renderer's fault is the reason for a branch
+            _log.exception("a turn could not be laid out")
+            return Prompt(None, f"the renderer failed: {type(error).__name__}: {error}")
         if found is None:
             return Prompt(None, "the chat template does not keep what was sampled")
         if found[: len(ids)] != ids:

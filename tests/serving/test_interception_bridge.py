@@ -441,3 +441,41 @@ def test_any_graph_of_histories_becomes_paths_that_train_every_token_once(
     exact = {span.id for span in trace.spans if span.attributes.get("bridge") == "exact"}
     gone_on = {segment.span_id for path in found.paths for segment in path.segments[1:]}
     assert exact and exact <= gone_on
+
+
+class Failing(Rendering):
+    """A renderer with a fault of its own."""
+
+    fails = ""
+
+    def parse(self, *given: Any, **more: Any) -> Answer:
+        if self.fails == "parse":
+            raise IndexError("no such token")
+        return super().parse(*given, **more)
+
+    def bridge(self, *given: Any, **more: Any) -> list[int] | None:
+        if self.fails == "bridge":
+            raise IndexError("no such token")
+        found = super().bridge(*given, **more)
+        return found[1:] if found and self.fails == "shift" else found
+
+
+@pytest.mark.parametrize("fails", ["bridge", "parse", "shift"])
+def test_a_renderers_fault_costs_a_branch_or_a_parse_and_no_record(
+    rendering: Rendering, fails: str
+) -> None:
+    failing = Failing(rendering.tokenizer, rendering.renderer)
+    model = ScriptedModel(rendering, lambda prompt: "an answer")
+
+    async def go() -> Trace:
+        async with talking(model, rendering=lambda: failing) as talk:
+            said = await talk.ask([user("one")])
+            failing.fails = fails
+            await talk.ask([user("one"), said, user("two")])
+            return await talk.trace()
+
+    _, second = run(go).spans
+    assert second.call and second.call.choices[0].message.text.startswith("an answer")
+    assert tokens(second) and second.parents == ("call-0000",)
+    expected = {"bridge": "the renderer failed: IndexError", "parse": "exact", "shift": "begin"}
+    assert expected[fails] in second.attributes["bridge"]
