@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from environments.define import Environment
-from environments.marks import metric, reward
+from environments.marks import Ungraded, metric, reward
 from environments.shipped.math.made import made
-from environments.shipped.math.numbers import final_number, marked
+from environments.shipped.math.numbers import final_number, marked, numbers_in
 from environments.tasksets import gsm8k
 from environments.tasksets.contract import Drawn, Given, Options, Read, Source, TaskSet
 from environments.tasksets.settle import settle
@@ -85,7 +85,7 @@ class Math(Environment):
     def correct(self, answer: str, choice: Choice, problem: Problem) -> bool:
         """The number that a finished answer ends in is the right one, exactly."""
         found = final_number(answer) if choice.finish_reason == "stop" else None
-        return found is not None and found == Fraction(problem.answer)
+        return found is not None and found == _true(problem)
 
     @metric
     def in_form(self, answer: str) -> bool:
@@ -104,7 +104,7 @@ class Math(Environment):
 
     def wrong(self, problem: Problem) -> Sequence[str | list[Message]]:
         """One more, the other sign, two numbers at once, and the right one said before another."""
-        right = Fraction(problem.answer)
+        right = _true(problem)
         flipped = [f"#### {-right}"] if right else []
         return (
             f"#### {right + 1}",
@@ -113,6 +113,17 @@ class Math(Environment):
             f"The answer is {right}.\n#### {right + 2}",
             "I cannot say.",
         )
+
+
+def _true(problem: Problem) -> Fraction:
+    """
+    Raises:
+        Ungraded: the problem's answer is no number.
+    """
+    numbers = numbers_in(str(problem.answer))
+    if len(numbers) != 1:
+        raise Ungraded(f"the problem's answer {str(problem.answer)[:80]!r} is no one number")
+    return numbers[0]
 
 
 def _is_gsm8k(path: Path) -> bool:
