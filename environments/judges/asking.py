@@ -9,7 +9,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -35,7 +35,17 @@ _UNFIT_LASTS_S = 24 * 3600.0
 _NO_SCHEMA = {400, 404, 415, 422, 501}
 """What endpoints say to a `response_format` that they do not take; other mistakes are said so too,
 which is why it is remembered only where the same question without it was answered."""
-_turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = WeakKeyDictionary()
+
+
+class _Loop(NamedTuple):
+    """What all questions of an event loop share."""
+
+    turn: asyncio.Semaphore
+    asked: "WeakValueDictionary[str, asyncio.Lock]"
+    """By key, while it is asked."""
+
+
+_loops: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = WeakKeyDictionary()
 
 
 class Vote(NamedTuple):
@@ -57,35 +67,42 @@ class Asker(NamedTuple):
         return digest(VERSION, self.section.model_dump(mode="json", include=names))
 
     async def ask(self, session: "ClientSession", question: Question, number: int) -> Vote:
-        key = digest(self.digest, question.key, number)
-        kept = self.ledger.get(key) if self.ledger else None
-        if kept is not None:
-            return msgspec.msgpack.decode(kept, type=Vote)._replace(cost_usd=0.0)
-        async with _turn(self.section.at_once):
-            try:
-                vote = await self._fresh(session, question, number)
-            except Unanswered as error:
-                return Vote(None, f"no verdict: {error}", None if error.charged else 0.0)
-        if self.ledger:
-            lasts_s = _UNFIT_LASTS_S if vote.value is None else None
-            self.ledger.put(key, msgspec.msgpack.encode(vote), lasts_s=lasts_s)
-        return vote
+        key, loop = digest(self.digest, question.key, number), _loop(self.section.at_once)
+        lock = loop.asked.setdefault(key, asyncio.Lock())
+        async with lock:  # equal questions under way together are asked once
+            kept = self.ledger.get(key) if self.ledger else None
+            if kept is not None:
+                return msgspec.msgpack.decode(kept, type=Vote)._replace(cost_usd=0.0)
+            async with loop.turn:
+                vote, answered = await self._fresh(session, question, number)
+            if self.ledger and answered:
+                lasts_s = _UNFIT_LASTS_S if vote.value is None else None
+                self.ledger.put(key, msgspec.msgpack.encode(vote), lasts_s=lasts_s)
+            return vote
 
-    async def _fresh(self, session: "ClientSession", question: Question, number: int) -> Vote:
+    async def _fresh(
+        self, session: "ClientSession", question: Question, number: int
+    ) -> tuple[Vote, bool]:
+        """A vote, and whether it is the judge's answer: what infrastructure or the budget withheld
+        is asked again another time."""
         said, why, costs = messages(question), "", list[float | None]()
         for _ in range(2):
-            reply, cost = await self._paid(session, question, said, number)
+            try:
+                reply, cost = await self._paid(session, question, said, number)
+            except Unanswered as error:
+                costs.append(None if error.charged else 0.0)
+                return Vote(None, f"no verdict: {error}", total(costs)), False
             costs.append(cost)
             if reply.refusal:
                 why = f"the judge refuses: {reply.refusal[:300]}"
                 break
             found = read(question, reply.text)
             if isinstance(found, Fits):
-                return Vote(found.value, found.reason, total(costs))
+                return Vote(found.value, found.reason, total(costs)), True
             cut = f"cut at {self.section.max_tokens} tokens, " if reply.cut else ""
             why = f"the verdict does not fit: {cut}{found}"
             said = [*said, *repair(question, reply.text, found)]
-        return Vote(None, why, total(costs))
+        return Vote(None, why, total(costs)), True
 
     async def _paid(
         self, session: "ClientSession", question: Question, said: Said, number: int
@@ -183,10 +200,9 @@ def _most_tokens(said: Said) -> int:
     return _TEMPLATE_TOKENS + sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
-def _turn(at_once: int) -> asyncio.Semaphore:
-    """One for all questions of an event loop."""
-    loop = asyncio.get_running_loop()
-    return _turns.setdefault(loop, asyncio.Semaphore(at_once))
+def _loop(at_once: int) -> _Loop:
+    made = _Loop(asyncio.Semaphore(at_once), WeakValueDictionary())
+    return _loops.setdefault(asyncio.get_running_loop(), made)
 
 
 @asynccontextmanager

@@ -21,6 +21,10 @@ NOT_CALIBRATED = (
     "this judge's agreement with people is not known: run `flywheel judge calibrate`, after "
     "reviewing some answers"
 )
+ANOTHER = (
+    "only another model, rubric or settings were compared with people: run `flywheel judge "
+    "calibrate` again"
+)
 INFORMS = "informs only: "
 """Begins what is said of a grade that lost its weight."""
 MOST_MISSING = 0.2
@@ -56,7 +60,7 @@ def looked_up(standings: Mapping[str, str], digest: str) -> str:
     """`digest` "" = of a judge that said nothing: what it may do at best."""
     if not digest:
         return "" if "" in standings.values() else NOT_CALIBRATED
-    return standings.get(digest, NOT_CALIBRATED)
+    return standings.get(digest, ANOTHER if standings else NOT_CALIBRATED)
 
 
 def only_informs(judge: "Judge | None", digest: str) -> str:

@@ -57,6 +57,17 @@ def test_what_was_asked_before_costs_nothing(judge: Opens, endpoint: Endpoint) -
     assert len(endpoint.asked) == 5
 
 
+def test_equal_questions_under_way_together_are_asked_once(
+    judge: Opens, endpoint: Endpoint
+) -> None:
+    async def together() -> list[Judged]:
+        return await asyncio.gather(*(judge(**PRICED).score("r", "same") for _ in range(6)))
+
+    said = asyncio.run(together())
+    assert {one.value for one in said} == {0.75} and len(endpoint.asked) == 1
+    assert sorted(one.cost_usd == 0.0 for one in said) == [False] + [True] * 5
+
+
 def test_votes_that_disagree_are_a_mean_or_a_majority_and_stay_beside_it(
     judge: Opens, endpoint: Endpoint
 ) -> None:
@@ -115,6 +126,15 @@ def test_what_never_fits_is_null_with_the_reason_and_is_paid_for_once_a_day(
     said = scored(judge())
     assert said.value is None and "does not fit" in said.reason and len(endpoint.asked) == 2
     assert scored(judge())[:2] == said[:2] and len(endpoint.asked) == 2
+
+
+def test_a_repair_that_the_budget_has_no_room_for_costs_what_the_first_reply_did(
+    judge: Opens, endpoint: Endpoint
+) -> None:
+    endpoint.verdict = lambda body: "2 of 4"
+    said = scored(judge(**PRICED, budget_calls=1))
+    assert said.value is None and "budget of 1 calls a day is spent" in said.reason
+    assert said.cost_usd == pytest.approx(0.0002)
 
 
 def test_a_refusal_is_null_and_not_asked_again(judge: Opens, endpoint: Endpoint) -> None:

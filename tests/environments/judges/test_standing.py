@@ -8,7 +8,7 @@ import pytest
 from environments.define import Environment, group_reward, metric, reward
 from environments.grading import Item, grade_all, score
 from environments.judges.judge import ModelJudge
-from environments.judges.standing import NOT_CALIBRATED, standings
+from environments.judges.standing import ANOTHER, NOT_CALIBRATED, standings
 from flywheel.errors import ProjectError
 from flywheel.lineage import Calibration
 from flywheel.project import JudgeSection
@@ -85,7 +85,7 @@ def test_a_judge_calibrated_with_another_model_or_rubric_informs_only(judge: Ope
     other = ModelJudge(judge(model="other").section, "shop", calibrated.ledger,
                        standings=calibrated.standings)  # fmt: skip
     ((kind, _),) = graded(Kind(), other, "Hello.")
-    assert kind.weight == 0.0 and NOT_CALIBRATED in (kind.reason or "")
+    assert kind.weight == 0.0 and ANOTHER in (kind.reason or "")
 
 
 def test_without_a_judge_a_judged_reward_is_null_and_so_is_the_score() -> None:
