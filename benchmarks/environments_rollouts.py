@@ -21,7 +21,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from environments.define import Environment
+    from flywheel.records import Problem, Trace
 
 ROOT = Path(__file__).resolve().parent.parent
 DELAY_S = 0.05
@@ -109,12 +113,10 @@ def resident_mb() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
 
-async def play(url: str, in_flight: int, rollouts: int, *, memory: bool) -> dict[str, Any]:
+def orders() -> "Environment":
+    """One reward, which the scripted model's answer earns."""
     from environments.define import Environment, reward
-    from environments.episodes import Run, episodes
-    from environments.grading import Item, grade_all
-    from flywheel.records import Problem, Trace, last_answer, say
-    from serving.interception import Interception, Served
+    from flywheel.records import Trace, last_answer
 
     class Orders(Environment):
         @reward()
@@ -122,37 +124,48 @@ async def play(url: str, in_flight: int, rollouts: int, *, memory: bool) -> dict
             choice = last_answer(trace)
             return float(choice is not None and "shipped" in choice.message.text)
 
-    environment, run = Orders(), Run("bench", "run", "rollout", concurrency=in_flight)
+    return Orders()
 
-    def attempts(start: int, many: int) -> Iterator[tuple[Problem, int]]:
-        for number in range(start, start + many):
-            words = (say("user", f"Where is order {number}?"),)
-            yield Problem(environment="bench", messages=words), 0
 
-    graded, sizes = 0, [resident_mb()]
+def attempts(start: int, many: int) -> "Iterator[tuple[Problem, int]]":
+    from flywheel.records import Problem, say
 
-    def grade(batch: list[Trace]) -> int:
-        given = grade_all(environment, [Item(trace) for trace in batch])
-        assert all(one.value == 1.0 for grades in given for one in grades)
-        return len(given)
+    for number in range(start, start + many):
+        yield Problem(environment="b", messages=(say("user", f"Where is order {number}?"),)), 0
 
+
+def grade(environment: "Environment", batch: "list[Trace]") -> int:
+    from environments.grading import Item, grade_all
+
+    given = grade_all(environment, [Item(trace) for trace in batch])
+    assert all(one.value == 1.0 for grades in given for one in grades)
+    return len(given)
+
+
+async def play(url: str, in_flight: int, rollouts: int, *, memory: bool) -> dict[str, Any]:
+    from environments.episodes import Run, episodes
+    from serving.interception import Interception, Served
+
+    environment, run = orders(), Run("bench", "run", "rollout", concurrency=in_flight)
     served = Served(url, "base", deployment="bench-v0", template_digest="t", base="")
+    graded, sizes, batch = 0, list[int](), list["Trace"]()
     async with Interception(served) as recorder:
         async for _ in episodes(environment, attempts(0, 1), recorder, run):
             pass
-        began, used, batch = time.perf_counter(), cpu(), list[Trace]()
+        sizes.append(resident_mb())
+        began, used = time.perf_counter(), cpu()
         async for finished in episodes(environment, attempts(1, rollouts), recorder, run):
             batch.append(finished.trace)
             if len(batch) == CHUNK:
-                graded += grade(batch)
-                batch = []
-                if memory and graded * 10 // rollouts >= len(sizes):
+                graded += grade(environment, batch)
+                batch.clear()
+                if graded * 10 // rollouts >= len(sizes):
                     sizes.append(resident_mb())
-        graded += grade(batch)
+        graded += grade(environment, batch)
         seconds, spent = time.perf_counter() - began, cpu() - used
     assert graded == rollouts
     found = {"rollouts": rollouts, "seconds": seconds, "cpu_s": spent}
-    return {**found, "mb": [*sizes, resident_mb()]} if memory else found
+    return {**found, "mb": sizes} if memory else found
 
 
 # --- the scripted model -------------------------------------------------------------------------
