@@ -69,6 +69,7 @@ def shown(summary: Mapping[str, Any]) -> str:
         (summary["unreadable_problems"], "rows of the task set could not be read"),
     ):
         lines += [f"  {count} {what}"] if count else []
+    lines += [f"  {name} moves no score: {why}" for name, why in summary["informing"].items()]
     if episodes["infrastructure"]:
         lines.append(f"  {episodes['infrastructure']} episodes failed for infrastructure: "
                      f"`flywheel eval --resume {summary['run']}` makes them again")  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from flywheel.errors import ProjectError
+from flywheel.progress import report
 from flywheel.records import Problem, Record
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ def _twice(
     with tempfile.TemporaryDirectory(prefix="flywheel-check-") as place:
         folder, made = Path(place), []
         (folder / "problems").write_bytes(msgspec.json.encode([one.id for one in problems]))
-        for seed in ("1", "2"):
+        for number, seed in enumerate(("1", "2")):
+            report("grading gold and wrong answers", number, 2)
             done = subprocess.run(
                 [sys.executable, "-m", "tasks.env_scores", path, str(folder / "problems"),
                  str(folder / seed), "--base", str(base.resolve()),
@@ -214,6 +216,7 @@ def _twice(
                 last = done.stderr.strip().splitlines()[-12:]
                 raise ProjectError(f"{path} cannot be graded: " + "\n".join(last))
             made.append(msgspec.json.decode((folder / seed).read_bytes(), type=list[Scored]))
+        report("grading gold and wrong answers", 2, 2)
     return made
 
 

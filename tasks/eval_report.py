@@ -168,6 +168,7 @@ def _notices(summary: Mapping[str, Any], rows: int) -> str:
                      "They enter no number; --resume makes them again.")  # fmt: skip
     if episodes["not_graded"]:
         found.append(f"{episodes['not_graded']} episodes could not be graded; they enter no mean.")
+    found += [f"{name} moves no score: {why}" for name, why in summary["informing"].items()]
     if rows > LISTED:
         found.append(f"Of {rows} episodes the {LISTED} with the lowest scores are listed; "
                      "results.jsonl has all.")  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import field
 from msgspec.structs import replace
 
+from environments.judges.standing import INFORMS
 from environments.passing import Tried, passing
 from environments.statistics import Interval, mean_interval
 from flywheel.records import Grade, Problem, Record, Trace, model_spans
@@ -40,6 +41,8 @@ class Row(Record, frozen=True, kw_only=True):
     """Of the whole episode: rewards and metrics by name."""
     weights: dict[str, float] = field(default_factory=dict)
     """Of each; 0 = a metric."""
+    informing: dict[str, str] = field(default_factory=dict)
+    """Rewards whose judge was not shown to agree with people: why they have no weight."""
     ended: str = "unknown"
     failed: str | None = None
     """Infrastructure's fault: it has no end, and is made again on resume."""
@@ -95,6 +98,11 @@ def graded_row(row: Row, grades: Sequence[Grade]) -> Row:
         why=why,
         rewards={grade.reward: grade.value for grade in whole},
         weights={grade.reward: grade.weight for grade in whole},
+        informing={
+            grade.reward: why.removesuffix(")")
+            for grade in whole
+            if grade.weight == 0 and (why := (grade.reason or "").partition(INFORMS)[2])
+        },
     )
 
 
@@ -128,6 +136,7 @@ def summarise(
             for name in slices
         ],
         "rewards": rewards_of(played),
+        "informing": {name: why for row in played for name, why in row.informing.items()},
         "ended": dict(Counter(row.ended for row in rows).most_common()),
         "not_graded": dict(Counter((row.why or "")[:200] for row in rows
                                    if row.score is None).most_common(10)),

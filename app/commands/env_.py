@@ -54,7 +54,7 @@ def check(
     from tasks.env_check import check as checked
     from tasks.eval_plan import configuration
 
-    start()
+    start(progress=True)
     place = place_of(name)
     found = checked(place.path, place.base, configuration(pairs), limit=None if whole else limit)
     if as_json:

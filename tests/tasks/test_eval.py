@@ -126,3 +126,18 @@ def test_one_process_has_a_run(tmp_path: Path) -> None:
     finally:
         leave.set()
         thread.join()
+
+
+def test_a_judged_reward_without_weight_is_said_to_move_nothing() -> None:
+    from environments.judges.standing import INFORMS
+    from flywheel.records import Grade
+    from tasks.eval_summary import Row, graded_row, summarise
+
+    grades = [
+        Grade(trace_id="t", reward="right", value=1.0),
+        Grade(trace_id="t", reward="clear", value=0.2, weight=0.0,
+              reason=f"said so ({INFORMS}kappa is 0.1)"),
+    ]  # fmt: skip
+    row = graded_row(Row(problem="p", attempt=0), grades)
+    found = summarise([row], planned=1, samples=1, pass_mark=1.0, price=Price())
+    assert row.score == 1.0 and found["informing"] == {"clear": "kappa is 0.1"}
