@@ -282,6 +282,21 @@ def test_an_upstream_that_is_silent_or_gone_is_said_to_be(engine: Upstream) -> N
     assert asyncio.run(go()) == [(504, None), (503, "2")]
 
 
+def test_a_stream_that_stalls_is_given_up_and_recorded_as_cut(engine: Upstream) -> None:
+    async def go() -> tuple[Any, Trace]:
+        limits = LIMITS.__class__(silence_s=0.3, max_tokens=2**31)
+        async with listening(engine.url, limits=limits) as up:
+            access = await up.recorder.open(ticket(), FORCED)
+            answer = await up.post(access, body("hold", stream=True))
+            return answer, await up.recorder.close(access)
+
+    (_, text, _), trace = asyncio.run(go())
+    assert "took too long" in text and "[DONE]" not in text
+    span = one_span(trace)
+    assert span.call and span.attributes["status"] == 504
+    assert [choice.finish_reason for choice in span.call.choices] == [None]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_harness_that_hangs_up_is_recorded_and_stops_the_engine(
     engine: Upstream, stream: bool
