@@ -65,6 +65,7 @@ def run(settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("name the model: --model with a URL, a deployment's name, or base")
     with contextlib.ExitStack() as stack:
         asked, playing = stack.enter_context(_asked(home, given))
+        chosen(asked, given["split"] or "heldout", given["limit"])  # before a server is started
         served = stack.enter_context(_served(home, settings, given, asked.project))
         plan = _plan(given, asked, served)
         folder = _folder(home, folder, plan)
