@@ -65,7 +65,8 @@ def peer(python: Path, url: str, in_flight: int, most: int) -> dict[str, Any]:
         return {"why": f"no verifiers at {python}: make install-verifiers"}
     rollouts = min(most, max(4, in_flight))
     command = [str(python), "-m", "benchmarks.environments_verifiers"]
-    return _run([*command, url, str(in_flight), str(rollouts)])
+    at_once = min(in_flight, rollouts)
+    return {**_run([*command, url, str(in_flight), str(rollouts)]), "at_once": at_once}
 
 
 def child(role: str, url: str, in_flight: int, rollouts: int) -> dict[str, Any]:
@@ -89,7 +90,8 @@ def _told(count: int, row: dict[str, Any]) -> str:
     parts = [f"{count:4d} in flight"]
     for name, said in row.items():
         told = said.get("why") or f"{said['a_second']:8.1f}/s {said['cpu_ms']:8.2f} ms CPU each"
-        parts.append(f"{name} {told}")
+        some = f" ({said['at_once']} at once)" if said.get("at_once", count) < count else ""
+        parts.append(f"{name} {told}{some}")
     if "cpu_ms" in row.get("verifiers", {}):
         whole, own = (row["verifiers"][key] / row["ours"]["cpu_ms"] for key in ("cpu_ms", "own_ms"))
         parts.append(f"{whole:.0f} times; its process alone, without chat programs: {own:.0f}")
