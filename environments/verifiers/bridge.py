@@ -200,9 +200,11 @@ def _without_downloads() -> None:
         if text != launch.CHAT_PROGRAM_SOURCE:
             found: list[str] = await original(self, script, env, activate=activate)
             return found
-        path = Path(sys.prefix) / f"chat-program-{os.getpid()}.py"
-        if not path.exists():
-            path.write_text(text)
+        path = Path(sys.prefix) / "chat-program.py"
+        if not path.exists() or path.read_text() != text:
+            own = path.with_suffix(f".{os.getpid()}")
+            own.write_text(text)
+            os.replace(own, path)
         return [sys.executable, str(path)]
 
     SubprocessRuntime.prepare_uv_script = prepared
@@ -221,10 +223,7 @@ def main() -> None:
         del os.environ[name]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    try:
-        asyncio.run(Bridge(out).serve())
-    finally:
-        (Path(sys.prefix) / f"chat-program-{os.getpid()}.py").unlink(missing_ok=True)
+    asyncio.run(Bridge(out).serve())
 
 
 if __name__ == "__main__":

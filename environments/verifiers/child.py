@@ -21,6 +21,7 @@ from flywheel.errors import EngineError, MissingPart, ProjectError
 BRIDGE = Path(__file__).with_name("bridge.py")
 _START_S = 600.0
 """The package takes half a minute to import where the machine is busy."""
+_END_S = 30.0
 _SECRET = ("FLYWHEEL_", "PREFECT_", "MLFLOW_", "PRIME_")
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
@@ -122,7 +123,7 @@ def started(place: Path, name: str) -> Iterator[Child]:
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(15)
+            process.wait(_END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
