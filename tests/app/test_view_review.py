@@ -338,7 +338,7 @@ def test_an_answer_is_offered_in_the_form_that_the_environment_reads() -> None:
     assert offered(plain, ["a", "b"], '{"a": 1}').value == '{"a": 1}'
     assert offered(plain, [{"a": 2}], '{"a": 1}').truth == {"a": 1}
     assert offered(plain, [], "[").truth == "["
-    support = load_environment("environment.py:Support", ROOT / "examples" / "support")
+    support = load_environment("support", ROOT)
     right = '{"queue": "refund", "order": null}'
     assert offered(support, [], right).truth == {"queue": "refund", "order": None}
     assert offered(support, [{"queue": "x"}], right).truth == json.loads(right)
