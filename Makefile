@@ -6,10 +6,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 VLLM   := .venv-vllm
 VERIFIERS := .venv-verifiers
 AGENT  := .venv-agent
+SOLID  := .venv-solid
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid demo test test-fast lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -32,6 +33,9 @@ install-verifiers: ## the verifiers package, in an environment of its own, for `
 install-agent: ## a third-party agent in an environment of its own, which a test runs as a harness
 	@sh scripts/install_apart.sh "$(PYTHON)" "$(AGENT)" agent
 
+install-solid: ## the geometry kernel of the environment `solid`, in an environment of its own
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(SOLID)" solid
+
 install-reasoning: setup ## reasoning-gym's generators (one of their parts is compiled: needs a C compiler)
 	@sh scripts/install_reasoning.sh "$(VENV)"
 
@@ -51,4 +55,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) .models .flywheel

@@ -13,6 +13,7 @@ compile locks/vllm.in --override "$any" \
     | grep -vE '^(nvidia-|cuda-|torch==|torchvision==|torchaudio==|torchcodec==)' > locks/vllm.txt
 compile locks/vllm-gpu.in > locks/vllm-gpu.txt
 compile locks/verifiers.in > locks/verifiers.txt
+compile locks/solid.in --override locks/solid-without.txt > locks/solid.txt
 compile locks/agent.in --override locks/agent-without.txt > locks/agent.txt
 # Only what the platform has not: it goes into the same environment.
 compile locks/platform.in locks/reasoning.in --constraints locks/platform.txt \

@@ -1,0 +1,1 @@
+"""CAD programs, built by a geometry kernel in a sandbox."""
