@@ -72,7 +72,7 @@ class Child:
         started = time.monotonic()
         process = self._start()
         self._pid = process.pid
-        pidfd = os.pidfd_open(process.pid)
+        pidfd = self._held(process)
         done: asyncio.Future[None] = loop.create_future()
         self._quiet: asyncio.Future[None] = loop.create_future()
         loop.add_reader(pidfd, settle, done)
@@ -118,6 +118,14 @@ class Child:
             )
         except OSError as error:
             raise RuntimeFailure(f"{self.argv[0]} could not be started: {error}") from error
+
+    def _held(self, process: "subprocess.Popen[bytes]") -> int:
+        try:
+            return os.pidfd_open(process.pid)
+        except OSError as error:
+            self.kill(process.pid)
+            _reap(process)
+            raise RuntimeFailure(f"{self.argv[0]} cannot be waited for: {error}") from error
 
     async def _watch(self, watch: Watch, pid: int) -> None:
         reason = await watch(pid)

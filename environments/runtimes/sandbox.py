@@ -5,6 +5,7 @@ of the program is left; as root, every runtime has a user id of its own, so that
 user bind one runtime.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from environments.runtimes.watchdog import Watchdog
 from environments.runtimes.workspace import Workspace
 
 _INTO_GROUP = f'echo $$ > "$0" || exit {bwrap.STOPPED_AT_START}; exec "$@"'
+_LOOKS, _LOOK_S = 500, 0.01
+"""How long programs that were ended are waited for, before their files go."""
 _BARE = {"PATH": "/usr/bin:/bin"}
 
 
@@ -35,7 +38,10 @@ class SandboxRuntime(Workspace):
 
     async def start(self) -> None:
         if os.geteuid() == 0 and self._user is None:
-            self._user = users.take()
+            try:
+                self._user = users.take()
+            except OSError as error:
+                raise RuntimeFailure(f"no user id could be taken: {error}") from error
             self.owner = self._user.uid
         self.make()
         self._describe(self.folder / "etc")
@@ -56,19 +62,26 @@ class SandboxRuntime(Workspace):
 
         bounds = limits or self.limits
         given = stdin.encode() if isinstance(stdin, str) else stdin
-        async with opened(door, command) as (socket, through):
-            scene = bwrap.Scene(self.work, self.folder / "etc", self._readable, self.owner, socket)
-            words = bwrap.words(scene, bounds, through, env or {}, cwd)
-            group = cgroup.make(bounds.memory) if self.grouped else None
-            try:
+        group = cgroup.make(bounds.memory) if self.grouped else None
+        etc = self.folder / "etc"
+        try:
+            async with opened(door, command) as (socket, through):
+                scene = bwrap.Scene(self.work, etc, self._readable, self.owner, socket)
+                words = bwrap.words(scene, bounds, through, env or {}, cwd)
                 return await self._run(words, given, bounds, group)
-            finally:
-                if group is not None:
-                    group.remove()
+        except OSError as error:
+            raise RuntimeFailure(f"no sandbox could be made: {error}") from error
+        finally:
+            if group is not None:
+                group.remove()
 
     async def stop(self) -> None:
         for child in tuple(self._running):
             child.end("killed")
+        for _ in range(_LOOKS):
+            if not self._running:
+                break
+            await asyncio.sleep(_LOOK_S)
         self.remove()
         if self._user is not None:
             users.give_back(self._user)

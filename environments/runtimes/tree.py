@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from environments.runtimes.child import kill_group, settle
-from environments.runtimes.contract import Reason
+from environments.runtimes.contract import Reason, RuntimeFailure
 from environments.runtimes.seccomp import denials
 from environments.runtimes.watchdog import Watchdog
 
@@ -121,7 +121,11 @@ class Tree:
         self._signal()
 
     async def gone(self) -> None:
-        """Waits until the kernel has ended all of it."""
+        """Waits until the kernel has ended all of it.
+
+        Raises:
+            RuntimeFailure: it does not.
+        """
         if self._root is None:
             return
         loop = asyncio.get_running_loop()
@@ -129,6 +133,8 @@ class Tree:
         loop.add_reader(self._root, settle, ended)
         try:
             await asyncio.wait_for(ended, _GONE_S)
+        except TimeoutError as error:
+            raise RuntimeFailure(f"a program was not ended within {_GONE_S:g} s") from error
         finally:
             loop.remove_reader(self._root)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from environments.runtimes import bwrap, users
-from environments.runtimes.contract import Ran, Sandbox
+from environments.runtimes.contract import Ran, RuntimeFailure, Sandbox
 from environments.runtimes.languages import LANGUAGES, run_code
 from environments.runtimes.sandbox import SandboxRuntime
 from environments.runtimes.seccomp import denials
@@ -161,6 +161,31 @@ def test_a_run_that_is_given_up_leaves_nothing(box: Box) -> None:
 
     asyncio.run(cancelled())
     assert box.left() == []
+
+
+def test_what_is_stopped_meanwhile_is_ended_first(box: Box) -> None:
+    async def main() -> Ran:
+        running = asyncio.ensure_future(box.runtime.exec(["bash", "-c", "touch x; sleep 600"]))
+        while not (box.runtime.work / "x").exists():
+            await asyncio.sleep(0.01)
+        await box.runtime.stop()
+        return await running
+
+    assert asyncio.run(main()).reason == "killed"
+    assert not box.runtime.work.exists()
+
+
+def test_a_machine_out_of_open_files_is_no_programs_fault(box: Box) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, hard))
+    try:
+        with pytest.raises(RuntimeFailure):
+            box.run("true")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert box.run("true").ok
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives users away")
