@@ -28,7 +28,7 @@ _SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 _ETC = ("ld.so.cache", "alternatives", "localtime")
 _NETWORK_ETC = ("resolv.conf", "nsswitch.conf", "ssl", "ca-certificates")
 _LAST = (
-    'cd -- "$1" || exit 126; shift; exec {errors}>&2 2>/dev/null; '
+    'BOUNDS && cd -- "$1" || exit 126; shift; exec {errors}>&2 2>/dev/null; '
     '"$@" 2>&$errors {errors}>&- FD>&-; ended=$?; times >&FD; exit $ended'
 )
 """The last step before the program: what it and its children used is told to an open file that
@@ -48,13 +48,16 @@ class Words(NamedTuple):
     options: list[str]
     """Of bubblewrap; they go by a pipe, so that no program reads the host's paths in /proc."""
     before: list[str]
+    bounds: str
+    """As the last shell sets them."""
     command: Sequence[str]
     cwd: str
 
     def program(self, times: int) -> list[str]:
         """`times`: the descriptor that is told what the program used."""
-        last = ["/bin/bash", "-c", _LAST.replace("FD", str(times)), "sandbox"]
-        return [*self.before, *last, f"{WORKSPACE}/{self.cwd}", *self.command]
+        last = _LAST.replace("BOUNDS", self.bounds).replace("FD", str(times))
+        shell = ["/bin/bash", "-c", last, "sandbox", f"{WORKSPACE}/{self.cwd}"]
+        return [*self.before, *shell, *self.command]
 
 
 class Scene(NamedTuple):
@@ -87,7 +90,7 @@ def words(
     options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     for name, value in {**_ENVIRONMENT, **_library_path(), **env}.items():
         options += ["--setenv", name, value]
-    return Words(options, [*_as_user(scene.uid), *_bounded(limits)], command, cwd)
+    return Words(options, _as_user(scene.uid), _bounds(limits), command, cwd)
 
 
 def _apart(scene: Scene, limits: Limits) -> list[str]:
@@ -104,6 +107,7 @@ def _apart(scene: Scene, limits: Limits) -> list[str]:
     return options
 
 
+@cache
 def _folders(inner: str) -> list[str]:
     """Those that others are put into; bubblewrap would make them for root alone."""
     path = Path(inner)
@@ -156,6 +160,7 @@ def _executable() -> Path:
     return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 
 
+@cache
 def _shared_library() -> Path | None:
     name = sysconfig.get_config_var("INSTSONAME") or ""
     path = Path(sysconfig.get_config_var("LIBDIR") or "/", name)
@@ -174,20 +179,14 @@ def _as_user(uid: int | None) -> list[str]:
     return ["/usr/bin/setpriv", *who, "--inh-caps=-all", "--bounding-set=-all"]
 
 
-def _bounded(limits: Limits) -> list[str]:
-    """Of each process; the tree is watched from outside. `data` is a second wall behind the watch:
+def _bounds(limits: Limits) -> str:
+    """Of each process; the tree is watched from outside. `-d` is a second wall behind the watch:
     it stops what takes gigabytes between two looks."""
-    bounds = {
-        "nproc": limits.processes + 1,
-        "cpu": f"{int(limits.cpu_s) + 1}:{int(limits.cpu_s) + 2}",
-        "fsize": limits.file,
-        "data": 4 * limits.memory + _SPARE,
-        "nofile": 512,
-        "core": 0,
-        "memlock": 0,
-        "msgqueue": 0,
-    }
-    return ["/usr/bin/prlimit", *(f"--{name}={bound}" for name, bound in bounds.items())]
+    seconds, data = int(limits.cpu_s) + 1, 4 * limits.memory + _SPARE
+    sizes = f"-f {-(-limits.file // 1024)} -d {data // 1024} -u {limits.processes + 1}"
+    return (
+        f"ulimit -c 0 -l 0 -q 0 -n 512 {sizes} && ulimit -St {seconds} && ulimit -Ht {seconds + 1}"
+    )
 
 
 @cache
@@ -201,7 +200,7 @@ def program() -> str:
         raise MissingPart(
             "bubblewrap is missing, so no program can be sandboxed: apt install bubblewrap"
         )
-    for package, needed in (("util-linux", "setpriv"), ("util-linux", "prlimit"), ("bash", "bash")):
+    for package, needed in (("util-linux", "setpriv"), ("bash", "bash")):
         if not Path("/usr/bin", needed).exists():
             raise MissingPart(f"/usr/bin/{needed} is missing: apt install {package}")
     return found
