@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from environments.runtimes.child import Child, Ended, Watch
-from environments.runtimes.contract import Container, Limits, Ran, Reason, RuntimeFailure
+from environments.runtimes.contract import Container, Limits, Ran, Reason, RuntimeFailure, sayable
 from environments.runtimes.watchdog import size_of
 from environments.runtimes.workspace import Workspace
 from flywheel.errors import MissingPart, ProjectError
@@ -57,6 +57,7 @@ class ContainerRuntime(Workspace):
     ) -> Ran:
         if door is not None:
             raise ProjectError("a container has no door: set network = true in its limits")
+        sayable(command, env or {})
         bounds = limits or self.limits
         name = f"flywheel-{secrets.token_hex(8)}"
         options = run_options(name, self.work, bounds, env or {}, cwd)

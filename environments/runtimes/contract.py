@@ -11,10 +11,12 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flywheel.errors import FlywheelError
+from flywheel.errors import BadRecord, FlywheelError
 
 MIB = 2**20
 Reason = Literal["ok", "error", "timeout", "memory", "output", "killed"]
+_WORD, _WORDS = 128 * 1024 - 1, MIB
+"""Bytes that the kernel takes as one word of a command line, and about what it takes of all."""
 
 
 class RuntimeFailure(FlywheelError):
@@ -135,3 +137,27 @@ class Runtime(Protocol):
     async def stop(self) -> None:
         """Ends what still runs and removes the workspace."""
         ...
+
+
+def sayable(command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Checks what a program is started with: a problem's text may be a word of it.
+
+    Raises:
+        BadRecord: it holds a NUL, which would end the word and begin another, or no UTF-8, or it
+            is longer than the kernel takes.
+    """
+    whole = 0
+    for word in (*command, *(f"{name}={value}" for name, value in env.items())):
+        try:
+            size = len(word.encode())
+        except UnicodeEncodeError as error:
+            raise BadRecord(f"a program cannot be given what is no UTF-8: {error}") from error
+        if "\0" in word:
+            raise BadRecord("a program cannot be given a NUL character", path=word[:80])
+        whole += size + 1
+        if size > _WORD or whole > _WORDS:
+            raise BadRecord(
+                f"a program cannot be given so long a word, or so many: at most {_WORD} bytes in "
+                f"one and {_WORDS} in all; put it into a file",
+                path=word[:80],
+            )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from environments.runtimes import bwrap, cgroup, users
 from environments.runtimes.child import Child, Ended
-from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Sandbox
+from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Sandbox, sayable
 from environments.runtimes.tree import Pipes, Told, Tree
 from environments.runtimes.watchdog import Watchdog
 from environments.runtimes.workspace import Workspace
@@ -60,6 +60,7 @@ class SandboxRuntime(Workspace):
         else; for when it has no network."""
         from environments.runtimes.door import opened
 
+        sayable(command, env or {})
         bounds = limits or self.limits
         given = stdin.encode() if isinstance(stdin, str) else stdin
         group = cgroup.make(bounds.memory) if self.grouped else None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.runtimes.child import Child
-from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Trusted
+from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Trusted, sayable
 from environments.runtimes.watchdog import Watchdog
 from environments.runtimes.workspace import Workspace
 
@@ -40,6 +40,7 @@ class TrustedRuntime(Workspace):
         door: str | None = None,
     ) -> Ran:
         """`door` is open anyway."""
+        sayable(command, env or {})
         bounds = limits or self.limits
         given = stdin.encode() if isinstance(stdin, str) else stdin
         full = {

@@ -318,6 +318,21 @@ def test_further_folders_are_readable_and_homes_never(
             open_box(readable=[closed])
 
 
+def test_no_word_of_a_program_becomes_one_of_the_sandboxs_own(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    trap = f"x\0--ro-bind\0{tmp_path}\0/tmp"
+    for command, env in (
+        (["cat", "/tmp/secret"], {"PROMPT": trap}),
+        (["cat", "/tmp/secret"], {trap: "1"}),
+        (["echo", trap], {}),
+        (["echo", "\ud83d"], {}),
+        (["echo", "x" * 200_000], {}),
+        (["echo", *["x" * 1000] * 2000], {}),
+    ):
+        with pytest.raises(BadRecord, match="cannot be given"):
+            asyncio.run(box.runtime.exec(command, env=env))
+
+
 # --- traps left in the workspace ----------------------------------------------------------------
 
 
