@@ -171,7 +171,8 @@ def test_rewards_of_every_kind_run_programs_and_scripts(tmp_path: Path) -> None:
 def test_the_program_of_the_documents_is_compiled_and_run(tmp_path: Path) -> None:
     if shutil.which("bwrap") is None or shutil.which("gcc", path="/usr/bin") is None:
         pytest.skip("bubblewrap or gcc is not installed")
-    environment = load_environment("compiled.py:Compiled", of_environments(tmp_path))
+    (tmp_path / "compiled.py").write_text(examples()["compiled.py"])
+    environment = load_environment("compiled.py:Compiled", tmp_path)
     good = '#include <stdio.h>\nint main() { int n; scanf("%d", &n); printf("%d", 2 * n); }'
     items = [Item(receipt(good)), Item(receipt("int main() { return 0; }"))]
     assert [score(grades) for grades in grade_all(environment, items)] == [1.0, 0.0]
