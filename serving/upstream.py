@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from flywheel.masking import masked
 from serving.limits import Limits
 from serving.refusal import ApiError
 
@@ -23,19 +24,19 @@ _BOUNDS = ("max_tokens", "max_completion_tokens")
 class Reply:
     """The engine's answer while it arrives. Leaving `Upstream.ask` hangs up on what is unread."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
+    def __init__(self, response: aiohttp.ClientResponse, key: str | None = None) -> None:
+        self._response, self._key = response, key
         self.status = response.status
         self.is_stream = response.content_type == "text/event-stream"
 
     async def read(self) -> bytes:
         with _named():
-            return await self._response.read()
+            return masked(await self._response.read(), self._key)
 
     async def piece(self) -> bytes:
         """What came since the last one; empty at the end."""
         with _named():
-            return await self._response.content.readany()
+            return masked(await self._response.content.readany(), self._key)
 
     async def finish(self) -> None:
         """Reads what ends the message, so that the connection may serve again."""
@@ -47,6 +48,7 @@ class Reply:
 class Upstream:
     def __init__(self, limits: Limits) -> None:
         self._url, self._headers = "", _JSON
+        self._key: str | None = None
         self._timeout = aiohttp.ClientTimeout(
             total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
         )
@@ -56,6 +58,7 @@ class Upstream:
         """Says where the engine is; must be called before the first request."""
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {**_JSON, **({"authorization": f"Bearer {key}"} if key else {})}
+        self._key = key
 
     async def open(self) -> None:
         """Must run in the loop that the requests run in."""
@@ -93,25 +96,34 @@ class Upstream:
         response = await self._post(route, body)
         try:
             if response.status != 200:
-                said = await _read_some(response)
+                said = await self._said(response)
                 if boundless is None or not _no_room(response.status, said):
                     raise _refusal(response.status, said)
                 response.close()
                 response = await self._post(route, boundless())
                 if response.status != 200:
-                    raise _refusal(response.status, await _read_some(response))
-            yield Reply(response)
+                    raise _refusal(response.status, await self._said(response))
+            yield Reply(response, self._key)
         finally:
             response.close()
 
+    async def _said(self, response: aiohttp.ClientResponse) -> bytes:
+        return masked(await _read_some(response), self._key)
+
     async def _post(self, route: str, body: bytes) -> aiohttp.ClientResponse:
-        assert self._session is not None, "open() first"
         with _named():
             try:
-                return await self._session.post(self._url + route, data=body, headers=self._headers)
+                return await self._posted(route, body)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
                 # A kept connection that the engine had just closed; nothing was answered on it.
-                return await self._session.post(self._url + route, data=body, headers=self._headers)
+                return await self._posted(route, body)
+
+    async def _posted(self, route: str, body: bytes) -> aiohttp.ClientResponse:
+        """Where the engine sends us on to is not where the prompt was to go."""
+        assert self._session is not None, "open() first"
+        return await self._session.post(
+            self._url + route, data=body, headers=self._headers, allow_redirects=False
+        )
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ alone, and never shown or kept.
 """
 
 import contextlib
+import json
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,12 +15,20 @@ from urllib.parse import urlsplit
 from flywheel.errors import EngineError, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
+from flywheel.masking import why_no_key
 from flywheel.project import Project, base_folder
 from flywheel.settings import Settings, secret
 
 if TYPE_CHECKING:
+    import httpx
+
     from serving.engines.client import EngineClient
     from serving.interception import Served
+
+LIST_S = 60.0
+"""A server's list of models may take."""
+LONGEST_LIST = 8 << 20
+"""Bytes of it."""
 
 
 def is_url(model: str) -> bool:
@@ -28,13 +38,16 @@ def is_url(model: str) -> bool:
 def key_of(variable: str | None) -> str | None:
     """
     Raises:
-        UsageError: the variable is not set.
+        UsageError: the variable is not set, or holds no key.
     """
     if variable is None:
         return None
-    value = secret(variable)
+    value = (secret(variable) or "").strip()
+    where = f"the environment variable {variable} that --key-env names"
     if not value:
-        raise UsageError(f"the environment variable {variable} that --key-env names is not set")
+        raise UsageError(f"{where} is not set")
+    if why := why_no_key(value):
+        raise UsageError(f"{where} holds no key: {why}")
     return value
 
 
@@ -47,7 +60,11 @@ def at_url(url: str, name: str | None, key: str | None, *, tokens: bool) -> "Ser
     """
     from serving.interception import Served
 
-    if urlsplit(url).username or urlsplit(url).password:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"--model {url!r} is no URL: {error}") from error
+    if parts.username or parts.password:
         raise UsageError("the URL holds a name or password: put the key into --key-env VARIABLE")
     base = url.rstrip("/").removesuffix("/v1")
     known = _models(base, key)
@@ -65,16 +82,32 @@ def _models(base: str, key: str | None) -> list[str]:
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(trust_env=False, timeout=30.0, headers=headers) as client:
-            answer = client.get(f"{base}/v1/models")
+        with (
+            httpx.Client(trust_env=False, timeout=30.0, headers=headers) as client,
+            client.stream("GET", f"{base}/v1/models") as answer,
+        ):
+            status, said = answer.status_code, _read(answer)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise EngineError(f"no model answers at {base}: {error or type(error).__name__}") from error
-    if answer.status_code in (401, 403):
-        raise EngineError(f"{base} refuses the key (HTTP {answer.status_code}): --key-env names it")
+    if status in (401, 403):
+        raise EngineError(f"{base} refuses the key (HTTP {status}): --key-env names it")
     try:
-        return [str(one["id"]) for one in answer.json()["data"]]
-    except (ValueError, KeyError, TypeError):
+        return [str(one["id"]) for one in json.loads(said)["data"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []
+
+
+def _read(answer: "httpx.Response") -> bytes:
+    """
+    Raises:
+        EngineError: it does not come to an end.
+    """
+    until, said = time.monotonic() + LIST_S, bytearray()
+    for piece in answer.iter_bytes():
+        said += piece
+        if len(said) > LONGEST_LIST or time.monotonic() > until:
+            raise EngineError(f"{answer.url} lists models without an end: is it a model's server?")
+    return bytes(said)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from environments.judges.ledger import Ledger
 from environments.judges.quoting import whole
 from flywheel.errors import FlywheelError
 from flywheel.ids import seed_of
+from flywheel.masking import masked
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -103,7 +104,7 @@ class Endpoint(NamedTuple):
             async with session.post(
                 address, json=body, headers=headers, allow_redirects=False
             ) as response:
-                data = await _bounded(response)
+                data = masked(await _bounded(response), self.key)
                 if response.status == 429:
                     self._note_limit(response.headers.get("Retry-After"))
                 if response.status != 200:
@@ -125,7 +126,7 @@ class Endpoint(NamedTuple):
         if self.ledger is None:
             return 0
         failed, until = self.ledger.facts(f"failed {self.url}", f"down {self.url}")
-        if not ask and failed >= DOWN_AFTER and until > self.ledger.clock():
+        if not ask and failed >= DOWN_AFTER and 0 < until - self.ledger.clock() <= DOWN_S:
             raise Unanswered(f"{self.url} failed {failed:.0f} times in a row, and is left alone")
         return failed
 
@@ -138,7 +139,7 @@ class Endpoint(NamedTuple):
         if self.ledger is None:
             return
         wait_s = self.ledger.facts(f"wait {self.url}")[0] - self.ledger.clock()
-        if wait_s <= 0:
+        if not 0 < wait_s <= _LONGEST_WAIT_S:  # longer: it was noted before the clock was set back
             return
         if time.monotonic() + wait_s >= deadline:
             raise Unanswered(f"its rate limit ends in {wait_s:.0f} s")

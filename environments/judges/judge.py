@@ -23,6 +23,7 @@ from environments.judges.verdicts import Fits, combined
 from flywheel.errors import MissingPart
 from flywheel.home import Home
 from flywheel.ids import digest
+from flywheel.masking import why_no_key
 from flywheel.project import JudgeSection
 from flywheel.records import Image
 from flywheel.settings import secret
@@ -181,8 +182,8 @@ def _key(section: JudgeSection, folder: Path) -> str | None:
     else:
         return None
     key = (found or "").strip()
-    if key and not (key.isascii() and key.isprintable()):
-        where = "it has characters that no key has"
+    if key and (why := why_no_key(key)):
+        where = why
     elif key:
         return key
     raise MissingPart(f"the judge's key: {where} ([judge] in flywheel.toml)")

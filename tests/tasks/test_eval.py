@@ -1,5 +1,6 @@
 """An evaluation from its first call to the store: counted once, whatever fails or is killed."""
 
+import contextlib
 import json
 import re
 import threading
@@ -7,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from flywheel.errors import Busy, EngineError
+from serving.interception import Served
 from storage.queries import grades, problems, traces
+from tasks.eval import evaluate
 from tasks.eval_log import opened
 from tasks.eval_summary import Price
-from tests.tasks.answering import answering, last_number
+from tests.tasks.answering import Model, answering, last_number
 from tests.tasks.evaluating import evaluated, lines, setting
 
 
@@ -37,6 +41,22 @@ def test_every_attempt_is_played_graded_and_in_the_store_once(tmp_path: Path) ->
     assert len(given) == 36 and len(problems(made.home)) == 4
     assert json.loads((made.folder / "summary.json").read_text())["run"] == made.run_id
     assert (made.folder / "done").exists()
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_key_that_the_server_repeats_is_kept_nowhere(tmp_path: Path, status: int) -> None:
+    made, key = setting(tmp_path, problems=1, samples=1), "sk-very-secret"
+
+    class Telling(Model):
+        async def chat(self, request: web.Request) -> web.StreamResponse:
+            said = f"who is {request.headers['authorization']}?"
+            return web.json_response({"error": {"message": said}}, status=status)
+
+    with answering(last_number, kind=Telling) as model, contextlib.suppress(EngineError):
+        evaluate(made, Served(model.url, "scripted", key=key, tokens=False))
+    kept = [path for path in made.home.root.rglob("*") if path.is_file()]
+    assert any(b"who is Bearer [key]?" in path.read_bytes() for path in kept)
+    assert not [path for path in kept if b"very-secret" in path.read_bytes()]
 
 
 def test_an_attempt_whose_machine_fails_is_no_answer_and_is_made_again(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What is asked for, settled before anything is spent."""
 
+import asyncio
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from flywheel.errors import EngineError, ProjectError, UsageError
+from flywheel.errors import EngineError, FlywheelError, ProjectError, UsageError
 from tasks.eval_model import at_url, key_of
 from tasks.eval_plan import absolute, chosen, configuration, differences, found, plan_of, runs
 from tests.tasks.answering import Model, answering, last_number
@@ -87,3 +89,38 @@ def test_the_key_is_sent_and_kept_nowhere(tmp_path: Path, monkeypatch: pytest.Mo
     made = setting(tmp_path)
     kept = [path.read_text() for path in made.folder.rglob("*") if path.is_file()]
     assert not any("sk-" in text for text in kept) and json.loads(kept[0])["served"] == "scripted"
+
+
+@pytest.mark.parametrize("key", ["sk-very-secret\nx", "sk-very-secr\u00e9t"])
+def test_what_is_no_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("HOST_KEY", key)
+    with pytest.raises(UsageError, match="HOST_KEY that --key-env names holds no key") as told:
+        key_of("HOST_KEY")
+    assert "very" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"), [("http://[::1", "is no URL"), ("http://127.0.0.1:1", "no model answers")]
+)
+def test_an_address_that_is_none_is_told(url: str, says: str) -> None:
+    with pytest.raises(FlywheelError, match=says):
+        at_url(url, None, None, tokens=False)
+
+
+def test_a_list_of_models_without_an_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dripping(Model):
+        async def models(self, request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionError):
+                for _ in range(400):
+                    await response.write(b" ")
+                    await asyncio.sleep(0.02)
+            return response
+
+    monkeypatch.setattr("tasks.eval_model.LIST_S", 0.1)
+    with (
+        answering(last_number, kind=Dripping) as model,
+        pytest.raises(EngineError, match="without an end"),
+    ):
+        at_url(model.url, None, None, tokens=False)

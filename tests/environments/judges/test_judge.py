@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,15 @@ def test_a_mistake_of_ours_is_not_tried_again(
     assert len(endpoint.asked) == 1 and said.cost_usd == 0.0
 
 
+def test_a_key_that_the_endpoint_repeats_is_told_nowhere(
+    judge: Opens, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
+    endpoint.verdict = lambda body: (401, {"error": f"who is {endpoint.keys[-1]}?"}, {})
+    said = scored(judge(key_env="JUDGE_KEY"))
+    assert "who is Bearer [key]?" in said.reason and "very" not in repr(said)
+
+
 def test_a_judge_that_hangs_is_null_in_time_and_left_alone_after_a_few(
     judge: Opens, endpoint: Endpoint
 ) -> None:
@@ -238,6 +248,14 @@ def test_a_judge_that_hangs_is_null_in_time_and_left_alone_after_a_few(
         assert said.cost_usd is None  # it may have been answered, and paid for
     asked = len(endpoint.asked)
     assert "left alone" in scored(slow, "one more").reason and len(endpoint.asked) == asked
+
+
+def test_a_clock_that_was_set_back_leaves_nothing_alone(judge: Opens, endpoint: Endpoint) -> None:
+    asked = judge()
+    assert asked.ledger is not None
+    for fact in ("wait", "down", "failed"):
+        asked.ledger.note(f"{fact} {endpoint.url}", time.time() + 365 * 86_400)
+    assert scored(asked).value == 0.75
 
 
 def test_nobody_at_the_address_is_null(judge: Opens) -> None:
