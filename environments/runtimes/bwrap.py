@@ -20,8 +20,6 @@ WORKSPACE = "/workspace"
 DOOR = "/run/door"
 """The one socket that a program may be given."""
 PYTHON = "/opt/python/bin/python3"
-STOPPED_AT_START = 125
-"""Exit code of a program that could not be put into its group."""
 ORDINARY = 1000
 """User that a program seems to be where we are no root."""
 _SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")

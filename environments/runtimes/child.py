@@ -128,7 +128,11 @@ class Child:
             raise RuntimeFailure(f"{self.argv[0]} cannot be waited for: {error}") from error
 
     async def _watch(self, watch: Watch, pid: int) -> None:
-        reason = await watch(pid)
+        try:
+            reason = await watch(pid)
+        except OSError:  # unwatched, nothing may run
+            self.kill(pid)
+            return
         if reason is not None:
             self.end(reason)
 

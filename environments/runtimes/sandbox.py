@@ -18,7 +18,6 @@ from environments.runtimes.tree import Pipes, Told, Tree
 from environments.runtimes.watchdog import Watchdog
 from environments.runtimes.workspace import Workspace
 
-_INTO_GROUP = f'echo $$ > "$0" || exit {bwrap.STOPPED_AT_START}; exec "$@"'
 _LOOKS, _LOOK_S = 500, 0.01
 """How long programs that were ended are waited for, before their files go."""
 _BARE = {"PATH": "/usr/bin:/bin"}
@@ -94,9 +93,7 @@ class SandboxRuntime(Workspace):
         watchdog = Watchdog(limits, self.work, grouped=group is not None)
         with Pipes(words.options) as pipes:
             argv = [self._program, *pipes.options, "--", *words.program(pipes.times)]
-            if group is not None:
-                argv = ["/bin/sh", "-c", _INTO_GROUP, str(group.door), *argv]
-            with Tree(pipes, watchdog) as tree:
+            with Tree(pipes, watchdog, group) as tree:
                 child = Child(
                     *(argv, stdin, _BARE), fds=pipes.given, output=limits.output, kill=tree.kill
                 )

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from environments.runtimes.cgroup import Group
 from environments.runtimes.child import kill_group, settle
 from environments.runtimes.contract import Reason, RuntimeFailure
 from environments.runtimes.seccomp import denials
@@ -44,12 +45,15 @@ class Pipes:
         try:
             self.status, status = self._pipe()
             self._spent, self.times = self._pipe()
+            held, self._gate = self._pipe()
+            os.set_blocking(held, True)
             words, filters = self._filled(self._words), self._filled(denials())
         except BaseException:
             self.__exit__()
             raise
-        self.given = (status, self.times, words, filters)
+        self.given = (status, self.times, held, words, filters)
         self.options = ["--args", str(words), "--json-status-fd", str(status)]
+        self.options += ["--block-fd", str(held)]
         if denials():
             self.options += ["--seccomp", str(filters)]
         return self
@@ -72,6 +76,10 @@ class Pipes:
         os.lseek(file, 0, os.SEEK_SET)
         return file
 
+    def let_go(self) -> None:
+        """The program may start: until then bubblewrap waits, once all is laid out."""
+        os.write(self._gate, b".")
+
     def said(self) -> dict[str, Any]:
         """What bubblewrap has said up to now."""
         self._status += _drained(self.status)
@@ -89,10 +97,10 @@ class Pipes:
 
 
 class Tree:
-    """Known as soon as bubblewrap says its root."""
+    """Known as soon as bubblewrap says its root, and put into `group` before its program runs."""
 
-    def __init__(self, pipes: Pipes, watchdog: Watchdog) -> None:
-        self._pipes, self._watchdog = pipes, watchdog
+    def __init__(self, pipes: Pipes, watchdog: Watchdog, group: Group | None) -> None:
+        self._pipes, self._watchdog, self._group = pipes, watchdog, group
         self._root: int | None = None
         """A descriptor of the root."""
         self._known: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -113,7 +121,11 @@ class Tree:
             os.close(self._root)
 
     async def watch(self, bubblewrap: int) -> Reason | None:
-        return await self._watchdog.watch(await self._known)
+        root = await self._known
+        if self._group is not None:
+            await asyncio.to_thread(self._group.enter, root)
+        self._pipes.let_go()
+        return await self._watchdog.watch(root)
 
     def kill(self, bubblewrap: int) -> None:
         self._found()

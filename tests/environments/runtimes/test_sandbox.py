@@ -188,6 +188,22 @@ def test_a_machine_out_of_open_files_is_no_programs_fault(box: Box) -> None:
     assert box.run("true").ok
 
 
+def test_a_program_that_cannot_be_bounded_does_not_run(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(group: object, pid: int) -> None:
+        raise PermissionError("no")
+
+    class Shut:
+        enter, remove = refused, lambda self: None
+        killed, peak, cpu_s = lambda self: False, lambda self: None, lambda self: None
+
+    monkeypatch.setattr("environments.runtimes.sandbox.cgroup.make", lambda memory: Shut())
+    with pytest.raises(RuntimeFailure, match="no sandbox"):
+        box.run("touch", "ran")
+    assert not (box.runtime.work / "ran").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives users away")
 def test_a_user_id_is_given_once_and_comes_back() -> None:
     one, two = users.take(), users.take()
