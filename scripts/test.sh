@@ -1,15 +1,23 @@
 #!/bin/sh
 # The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests, two
 # groups at a time, the longest first. A group shares its servers and models. vLLM's environment is brought
-# meanwhile; without it the suite fails. Arguments: the venv's bin, a Python 3.11, vLLM's environment.
+# meanwhile; without it the suite fails. So are those of the extras; without one its tests are skipped.
+# Arguments: the venv's bin, a Python 3.11, vLLM's environment.
 set -eu
 bin=$1 python=$2 vllm=$3
 sh scripts/install_vllm.sh "$python" "$vllm" cpu &
 installing=$!
 sh scripts/install_reasoning.sh "${bin%/bin}" || echo "the tests of reasoning-gym's generators are left out" >&2
+(
+    for name in agent solid verifiers; do
+        sh scripts/install_apart.sh "$python" ".venv-$name" "$name" || echo "the tests of $name are left out" >&2
+    done
+) &
+extras=$!
 fast=0
-"$bin/python" -m pytest -q -m "not slow" || fast=$?
+OMP_NUM_THREADS=1 "$bin/python" -m pytest -q -n 2 --dist loadfile -m "not slow" || fast=$?
 wait "$installing"
+wait "$extras"
 [ "$fast" -eq 0 ] || exit "$fast"
 export FLYWHEEL_TEST_VLLM=1
 
