@@ -6,14 +6,12 @@ inherits the environment, so that nothing has to be pickled.
 """
 
 import contextlib
-import ctypes
 import gc
 import io
 import os
 import resource
 import select
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
@@ -21,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from environments import sweeping
 from environments.board import LOOP, LOST, RUNNING, WAITING, Board, Outcome
 from environments.isolated import GIVE_UP, Inside, Lane, after_loss, given_up, limit_of
 from environments.offered import Call
@@ -32,7 +31,6 @@ MEMORY = 2 << 30
 """Bytes that rewards may take beside what the grading process has."""
 PRINTED = 64 << 10
 """Bytes that the rewards of one batch may print; the rest is not shown."""
-_PR_SET_PDEATHSIG = 1
 _DIED = "the reward ended its process"
 
 
@@ -141,14 +139,10 @@ class _Outside:
             _be_child(inside, lanes, child_end, parent)
         os.close(child_end)
         os.set_blocking(prints, False)
-        with contextlib.suppress(OSError):  # the child does the same, whoever comes first
-            os.setpgid(pid, pid)
         try:
             return self._watched(pid, prints)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            sweeping.end(pid)
             self._show(prints)
             os.close(prints)
             self.board.collect()
@@ -194,17 +188,15 @@ class _Outside:
 
 
 def _be_child(inside: Inside, lanes: list[Lane], prints: int, parent: int) -> None:
-    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer; its
-    group ends with it. What rewards print goes to the parent's stderr, since stdout may be a
-    command's JSON."""
+    """Never returns. Dies with its parent, so that it holds none of the parent's locks longer, and
+    all that it started with it. What rewards print goes to the parent's stderr, since stdout may be
+    a command's JSON."""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent:
-            os.setpgid(0, 0)
-            gc.freeze()
-            _own_streams(prints)
-            _bound_memory()
-            inside.serve(lanes)
+        sweeping.go_below(parent)
+        gc.freeze()
+        _own_streams(prints)
+        _bound_memory()
+        inside.serve(lanes)
     finally:
         os._exit(0)
 

@@ -6,12 +6,10 @@ a script that hangs, dies or answers nonsense is begun anew, and after three tim
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +18,7 @@ from typing import IO, Any
 
 import msgspec
 
+from environments import sweeping
 from environments.board import Outcome
 from environments.graders.script import Script
 from environments.isolated import GIVE_UP
@@ -31,7 +30,6 @@ from flywheel.records import Problem, Trace, last_answer
 
 LINE = 1 << 20
 """Bytes of an answer."""
-_PR_SET_PDEATHSIG = 1
 Row = tuple[Trace, Problem | None]
 
 
@@ -90,7 +88,12 @@ class _Session:
     """The process, its three pipes, and what it wrote last to stderr."""
 
     def __init__(self, script: Script, python: Path) -> None:
-        libc = ctypes.CDLL(None)
+        forker = os.getpid()
+
+        def below() -> None:
+            sweeping.go_below(forker)
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
         self.name = script.path.name
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
             [str(python), "-I", "-u", str(script.path)],
@@ -98,11 +101,8 @@ class _Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # It ends with whoever grades, as a reward's child does.
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+            preexec_fn=below,  # it, and all that it starts, ends with whoever grades
         )
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (MEMORY, MEMORY))
         for pipe in self._pipes():
             os.set_blocking(pipe.fileno(), False)
         self.errors = b""
@@ -111,9 +111,8 @@ class _Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        sweeping.end(self.process.pid)
+        self.process.returncode = 0  # it is waited for
         for pipe in self._pipes():
             with contextlib.suppress(OSError):
                 pipe.close()
