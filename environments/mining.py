@@ -15,6 +15,7 @@ import msgspec
 
 from environments.define import Environment
 from environments.split import split
+from environments.tasksets.contract import Side
 from flywheel import progress
 from flywheel.ids import canonical, digest
 from flywheel.project import ProblemsSection
@@ -154,10 +155,18 @@ def mine(
     return sided(traffic, section, near_duplicate)
 
 
-def sided(traffic: Traffic, section: ProblemsSection, near_duplicate: float = 0.7) -> list[Problem]:
-    """The traffic's problems, each on its side; what would stand on both is left out."""
+def sided(
+    traffic: Traffic,
+    section: ProblemsSection,
+    near_duplicate: float = 0.7,
+    settled: Mapping[str, Side] | None = None,
+) -> list[Problem]:
+    """The traffic's problems, each on its side; what would stand on both is left out.
+
+    `settled`: sides that were given before, by problem id.
+    """
     posed = traffic.problems()
-    found = split(posed, section, near_duplicate)
+    found = split(posed, section, near_duplicate, settled)
     counts = found.left_out + traffic.left_out
     left_out = "; ".join(f"{n} left out: {kind}" for kind, n in sorted(counts.items()))
     progress.report("mine", len(found.problems), len(posed), left_out)

@@ -5,12 +5,12 @@ word trigrams' Jaccard is at least the threshold.
 """
 
 import math
-import re
 from array import array
 from collections.abc import Iterable
 from typing import TypeAlias
 
-_WORD = re.compile(r"\w+")
+from flywheel.words import words_of
+
 _PLACES = 1 << 22
 _Grams: TypeAlias = "array[int]"
 """The hashes of a text's trigrams, each once, in the order of `NearIndex`."""
@@ -18,7 +18,7 @@ _Grams: TypeAlias = "array[int]"
 
 def trigrams(text: str) -> frozenset[tuple[str, ...]]:
     """The word trigrams of `text`, case and punctuation apart; a shorter text is its own one."""
-    words = _WORD.findall(text.lower())
+    words = words_of(text)
     if len(words) < 3:
         return frozenset([tuple(words)]) if words else frozenset()
     return frozenset(zip(words, words[1:], words[2:], strict=False))

@@ -5,8 +5,6 @@ it touches. Words are compared without the prompt that all problems share (`text
 trigrams. Memory is bounded: rows are compared a chunk at a time.
 """
 
-import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -14,16 +12,13 @@ from flywheel.errors import Refused
 from flywheel.ids import digest
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
+from flywheel.words import words_of
 
 WORDS = 3
 """Words in a row that are compared as one: fewer flag texts that only share a phrasing."""
 CONTAINED = 8
 """Trigrams that a text must have before its lying inside a longer one means anything."""
 CHUNK_ROWS, CHUNK_CHARACTERS = 4096, 4_000_000
-
-# Scripts that put no space between words: each of their characters counts as one.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 
 Kind = Literal["problem", "prompt", "conversation", "user", "text", "near_duplicate"]
 
@@ -61,9 +56,9 @@ def leakage_check(
     """
     problems = sorted(((problem.id, problem) for problem in heldout), key=lambda pair: pair[0])
     leaks = _same_identity(rows, problems)
-    targets = _Targets([(key, _words(_own_text(each))) for key, each in problems])
+    targets = _Targets([(key, words_of(_own_text(each))) for key, each in problems])
     for chunk in _chunks(rows, leaks):
-        words = {place: _words(_own_text(rows[place])) for place in chunk}
+        words = {place: words_of(_own_text(rows[place])) for place in chunk}
         for place, problem_id, by, score in targets.touched(words, near_duplicate):
             leaks[place] = _leak(rows, place, problem_id, by, score)
     return [leaks[place] for place in sorted(leaks)]
@@ -201,10 +196,6 @@ def _own_text(of: TrainingRow | Problem) -> str:
     if of.text:
         return of.text
     return next((message.text for message in reversed(of.messages) if message.role == "user"), "")
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def _trigrams(words: list[str]) -> set[str]:

@@ -6,7 +6,7 @@ import msgspec
 
 from flywheel.project import Project
 from flywheel.records import Problem
-from tasks.problems import PICKED, read_into
+from tasks.problems import PICKED, read_into, sided_as_before
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
 
@@ -39,12 +39,12 @@ def mine_problems(turn: Turn) -> dict[str, Any]:
 def mined(project: Project, sequence: int) -> list[Problem]:
     """The problems that recorded traces pose, as they stood at that sequence of the ledger, with
     what `flywheel problems mine` found out about them."""
-    from environments.mining import Traffic, sided
+    from environments.mining import Traffic
     from storage.queries import problems as stored
 
     traffic = Traffic(environment_of(project))
     read_into(traffic, home(), project.name, sequence)
-    found = sided(traffic, project.problems)
+    found = sided_as_before(traffic, home(), project)
     before = {one.id: one for one in stored(home(), traffic.environment.name)}
     return [_known(one, before.get(one.id)) for one in found]
 

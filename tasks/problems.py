@@ -35,7 +35,7 @@ def mine_traffic(
 
     Returns: what `flywheel problems mine --json` prints.
     """
-    from environments.mining import Traffic, sided
+    from environments.mining import Traffic
     from environments.picking import pick
     from storage.committer import commit
     from storage.graded import pass_rates
@@ -47,7 +47,7 @@ def mine_traffic(
     environment = environment_of(project)
     traffic = Traffic(environment, since=since)
     read_into(traffic, home, project.name, snapshot(home, project.name).sequence)
-    posed = sided(traffic, project.problems, project.curate.near_duplicate)
+    posed = sided_as_before(traffic, home, project)
     asked = [one for one in posed if one.attributes["traffic"]]
     champion = champion_of(project).name
     rates = {
@@ -68,6 +68,15 @@ def mine_traffic(
     commit(home)
     left_out = dict(sorted(traffic.left_out.items()))
     return _told(project, traffic.traces, picked, champion, left_out)
+
+
+def sided_as_before(traffic: "Traffic", home: Home, project: Project) -> list[Problem]:
+    """The traffic's problems; those that the store has stay on the side that they have there."""
+    from environments.mining import sided
+    from storage.queries import problems
+
+    settled = {one.id: one.split for one in problems(home, traffic.environment.name)}
+    return sided(traffic, project.problems, project.curate.near_duplicate, settled)
 
 
 def read_into(traffic: "Traffic", place: Home, project: str, sequence: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from environments.define import Environment
-from environments.mining import choose, mine
+from environments.mining import Traffic, choose, mine, sided
 from environments.near import NearIndex, trigrams
 from environments.split import side_of
 from flywheel.project import ProblemsSection
@@ -83,6 +83,23 @@ def test_order_does_not_matter_and_more_traffic_moves_nothing() -> None:
     assert len(earlier) > 80
 
 
+def test_an_earlier_asker_who_is_found_later_moves_nothing() -> None:
+    """As after an import of older traffic: the problem is his from then on, on the side it has."""
+    for user in map(str, range(12)):
+        known = Traffic(Inbox())
+        known.add(trace(2, "where is it", user=f"a{user}"), ())
+        (before,) = sided(known, SECTION)
+        known.add(trace(1, "where is it", user=f"b{user}"), ())
+        known.add(trace(0, "where is it now", user=f"c{user}"), ())
+        after = sided(known, SECTION, 0.5, {before.id: before.split})
+        same = next(one for one in after if one.id == before.id)
+        assert (same.user, same.split) == (f"b{user}", before.split)
+        assert {one.split for one in after} == {before.split}
+    heldout = ProblemsSection(heldout_share=0.01, heldout_slices=("partner",))
+    (kept,) = sided(known, heldout, 0.3, {before.id: "heldout"})
+    assert kept.split == "heldout"
+
+
 def test_about_the_asked_share_is_held_out() -> None:
     traces = [trace(k, f"{WORDS[k % 400]} {k} x y z", user=f"u{k}") for k in range(1000)]
     problems = mine(Inbox(), traces, {}, SECTION)
@@ -135,6 +152,26 @@ def test_the_index_finds_exactly_what_comparing_all_with_all_finds(threshold: fl
         slow = any(len(mine_ & other) / len(mine_ | other) >= threshold for other in theirs)
         assert index.near(text) is slow
         index.add(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"),
+    [
+        ("请问怎样才能重置我的登录密码", "请问怎样才能重置我的登录密码呢", "我的订单什么时候发货"),
+        (
+            "パスワードを再設定する方法は何ですか",
+            "パスワードを再設定する方法は何",
+            "注文はいつ届く",
+        ),
+        ("ฉันจะรีเซ็ตรหัสผ่านได้อย่างไร", "ฉันจะรีเซ็ตรหัสผ่านได้อย่างไรครับ", "คำสั่งซื้ออยู่ที่ไหน"),
+    ],
+)
+def test_texts_without_spaces_are_compared_too(one: str, other: str, far: str) -> None:
+    index = NearIndex(0.7)
+    index.add(one)
+    assert index.near(other) and not index.near(far)
+    index.add("Which ﬁle was lost?")
+    assert index.near("ｗｈｉｃｈ file was LOST")
 
 
 def test_a_text_without_words_is_near_nothing() -> None:
