@@ -2,6 +2,7 @@
 of its end is the right one."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from environments.runtimes.contract import RuntimeFailure
+from environments.runtimes.door_inside import AT_ONCE
 from flywheel.errors import BadRecord, ProjectError
 from tests.environments.runtimes.conftest import MIB, Box
 
@@ -331,6 +333,40 @@ def test_no_word_of_a_program_becomes_one_of_the_sandboxs_own(box: Box, tmp_path
     ):
         with pytest.raises(BadRecord, match="cannot be given"):
             asyncio.run(box.runtime.exec(command, env=env))
+
+
+def test_a_door_is_no_way_to_take_all_that_the_host_can_open(box: Box) -> None:
+    crowd = """
+import os, socket
+for _ in range(2): os.fork()
+held = []
+for _ in range(100):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].settimeout(0.3)
+    try: held[-1].connect("/run/door")
+    except OSError: break
+"""
+    now = most = 0
+
+    async def meets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        now -= 1
+
+    async def all_of_it() -> None:
+        async with await asyncio.start_server(meets, "127.0.0.1", 0) as server:
+            door = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            before = len(os.listdir("/proc/self/fd"))
+            assert (await box.runtime.exec(["python3", "-c", crowd], door=door)).ok
+            await asyncio.sleep(0.1)
+            assert len(os.listdir("/proc/self/fd")) <= before + 4
+
+    asyncio.run(all_of_it())
+    assert 0 < most <= 2 * AT_ONCE  # a closed one may still be counted
 
 
 # --- traps left in the workspace ----------------------------------------------------------------
