@@ -25,6 +25,8 @@ _DENIED = {
     "add_key": (248, 217),
     "request_key": (249, 218),
     "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from environments.runtimes.cgroup import Group
 from environments.runtimes.child import kill_group, settle
+from environments.runtimes.clock import clock_of
 from environments.runtimes.contract import Reason, RuntimeFailure
 from environments.runtimes.seccomp import denials
 from environments.runtimes.watchdog import Watchdog
@@ -119,11 +120,16 @@ class Tree:
         if self._root is not None:
             self._signal()
             os.close(self._root)
+        if self._watchdog.clock is not None:
+            self._watchdog.used()
+            self._watchdog.clock.close()
+            self._watchdog.clock = None
 
     async def watch(self, bubblewrap: int) -> Reason | None:
         root = await self._known
         if self._group is not None:
             await asyncio.to_thread(self._group.enter, root)
+        self._watchdog.clock = clock_of(root)
         self._pipes.let_go()
         return await self._watchdog.watch(root)
 

@@ -11,6 +11,7 @@ import os
 import time
 from pathlib import Path
 
+from environments.runtimes.clock import Clock
 from environments.runtimes.contract import Limits, Reason
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -33,6 +34,8 @@ class Watchdog:
         self.peak: int | None = None
         """Bytes. None = it ended before it was looked at."""
         self.cpu_s: float | None = None
+        self.clock: Clock | None = None
+        """What counts its CPU time. None = that is read off the processes that there are."""
         self.room = max(limits.workspace, size_of(workspace))
         """One that is over its limit already may be tidied, and not grow."""
 
@@ -48,6 +51,12 @@ class Watchdog:
             usual = _SELDOM_S if self.grouped else _OFTEN_S
             pause = min(max(min(2 * pause, usual), cost), _LONGEST_S)
 
+    def used(self, seen: float = 0.0) -> float:
+        """Seconds of CPU up to now."""
+        counted = self.clock.seconds() if self.clock is not None else 0.0
+        self.cpu_s = max(self.cpu_s or 0.0, seen, counted)
+        return self.cpu_s
+
     def _look(self, root: int) -> Reason | None:
         memory, cpu_s, tree = 0, 0.0, tree_of(root)
         for pid in tree:
@@ -55,7 +64,7 @@ class Watchdog:
             memory += resident
             cpu_s += seconds
         if tree:
-            self.cpu_s = max(self.cpu_s or 0.0, cpu_s)
+            cpu_s = self.used(cpu_s)
             if not self.grouped and memory > self.limits.memory:
                 memory = sum(map(_own_share, tree))
             self.peak = max(self.peak or 0, memory)
