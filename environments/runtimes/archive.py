@@ -11,7 +11,7 @@ import stat
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from environments.runtimes.beneath import CREATE, FOLDER, READ, parent_of, remove, steps_of
+from environments.runtimes.beneath import CREATE, FOLDER, MACHINE, READ, parent_of, remove, steps_of
 from environments.runtimes.watchdog import DEEPEST, ENTRIES, size_of
 from flywheel.errors import BadRecord
 
@@ -39,8 +39,11 @@ def pack(work: Path, archive: Path, bound: int) -> Path:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(archive)
-    except PermissionError as error:
-        raise BadRecord("its program closed it to all", path=str(error.filename)) from error
+    except OSError as error:
+        if error.errno in MACHINE:
+            raise
+        why = f"its program closed or changed it meanwhile: {error.strerror or error}"
+        raise BadRecord(why, path=str(error.filename or work)) from error
     finally:
         aside.unlink(missing_ok=True)
     return archive

@@ -5,6 +5,7 @@ step is opened from the one before it, and none follows a link.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from flywheel.errors import BadRecord
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Not blocking: a pipe among the files holds nobody up."""
+MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS)
+"""What is wrong with the machine and not with the files."""
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

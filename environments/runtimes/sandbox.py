@@ -100,9 +100,11 @@ class SandboxRuntime(Workspace):
                 self._running.add(child)
                 try:
                     ended = await child.run(limits.wall_s, tree.watch)
-                    await tree.gone()
                 finally:
-                    self._running.discard(child)
+                    try:
+                        await tree.gone()  # also where whoever waits was cancelled
+                    finally:
+                        self._running.discard(child)
             told = pipes.told()
         return _ran(ended, told, watchdog, limits, group)
 

@@ -15,11 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from environments.runtimes import archive
-from environments.runtimes.beneath import CREATE, READ, parent_of, remove
+from environments.runtimes.beneath import CREATE, MACHINE, READ, parent_of, remove
 from environments.runtimes.contract import MIB, Limits, RuntimeFailure
 from flywheel.errors import BadRecord
-
-_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS)
 
 
 class Workspace:
@@ -46,11 +44,11 @@ class Workspace:
             BadRecord: no file, or one larger than `limit`.
         """
         with _known(path), parent_of(self.work, path) as (parent, name):
-            if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                raise BadRecord("is no file", path=path)
+            _regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
             fd = os.open(name, READ, dir_fd=parent)
         with os.fdopen(fd, "rb") as file:
             said = os.fstat(fd)
+            _regular(said, path)  # a program that runs may have put another in its place
             data = file.read(limit + 1) if said.st_size <= limit else b""
         if max(said.st_size, len(data)) > limit:
             raise BadRecord(f"has {said.st_size} bytes, more than {limit}", path=path)
@@ -101,6 +99,11 @@ class Workspace:
             raise
 
 
+def _regular(said: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(said.st_mode):
+        raise BadRecord("is no file", path=path)
+
+
 @contextmanager
 def _known(path: str) -> Iterator[None]:
     """Sorts faults of the files, which are their programs', from the machine's."""
@@ -108,7 +111,7 @@ def _known(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
-        if error.errno in _MACHINE:
+        if error.errno in MACHINE:
             raise RuntimeFailure(f"{path}: {said}") from error
         reason = {errno.ELOOP: "leads through a link", errno.ENOENT: "is not there"}
         raise BadRecord(reason.get(error.errno or 0, said), path=path) from error

@@ -173,6 +173,22 @@ def test_a_daemon_does_not_outlive_its_program(box: Box) -> None:
     assert box.left() == []
 
 
+def test_of_a_program_that_was_given_up_nothing_is_left(box: Box) -> None:
+    async def given_up(after_s: float) -> None:
+        running = asyncio.create_task(box.runtime.exec(["bash", "-c", "setsid sleep 600 & wait"]))
+        await asyncio.sleep(after_s)
+        running.cancel()
+        await asyncio.wait({running})
+
+    before = len(os.listdir("/proc/self/fd"))
+    for after_s in (0.0, 0.01, 0.03, 0.3):
+        asyncio.run(given_up(after_s))
+        assert box.left() == []
+    assert len(os.listdir("/proc/self/fd")) == before
+    groups = Path("/sys/fs/cgroup").glob(f"**/flywheel-{os.getpid()}-*")
+    assert list(groups) == []
+
+
 def test_a_daemon_that_holds_the_output_open_holds_nobody_up(box: Box) -> None:
     source = """
 import os, time
@@ -412,6 +428,43 @@ def test_no_path_leads_out_of_the_workspace(box: Box, tmp_path: Path) -> None:
     assert (tmp_path / "secret").read_text() == "secret"
     assert asyncio.run(box.runtime.read("p")) == b"no pipe any more"
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_files_that_change_while_they_are_read_are_their_programs_doing(box: Box) -> None:
+    swapping = """
+import os, shutil, time
+ends = time.time() + 2
+while time.time() < ends:
+    open("new", "wb").write(bytes(100_000)); os.rename("new", "f")
+    os.truncate("f", 10)
+    os.mkfifo("new"); os.rename("new", "f")
+    os.symlink("/etc/passwd", "new"); os.rename("new", "f")
+    os.makedirs("d", exist_ok=True); shutil.rmtree("d", ignore_errors=True)
+"""
+
+    async def all_of_it() -> None:
+        running = asyncio.create_task(box.runtime.exec(["python3", "-c", swapping]))
+        while not running.done():
+            with contextlib.suppress(BadRecord):
+                assert set(await box.runtime.read("f")) <= {0}
+            with contextlib.suppress(BadRecord):
+                await box.runtime.write("d/x", "mine")
+            with contextlib.suppress(BadRecord):
+                await box.runtime.snapshot()
+            await asyncio.sleep(0)
+        assert running.result().ok
+
+    asyncio.run(all_of_it())
+
+
+def test_names_of_all_kinds_survive_a_snapshot(box: Box) -> None:
+    names = ["new\nline", "not \udcff utf-8", " space ", "-rf", "back\\slash", "😀", "x" * 255]
+    for name in names:
+        (box.runtime.work / name).write_text(name, errors="surrogateescape")
+    kept = asyncio.run(box.runtime.snapshot())
+    asyncio.run(box.runtime.restore(kept))
+    assert sorted(os.listdir(box.runtime.work)) == sorted(names)
 
 
 def test_a_file_larger_than_asked_for_is_not_read(box: Box) -> None:
