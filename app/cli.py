@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ import msgspec
 
 from flywheel.durable import is_full
 from flywheel.errors import FlywheelError, Full, UsageError
+from flywheel.plain import plain
 
 COMMANDS = {
     "init": "Write a working project into a folder.",
@@ -86,20 +88,36 @@ def main() -> None:
         except FlywheelError as error:
             fail(str(error), error.exit_code)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            nobody = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nobody, (sys.__stdout__ or sys.stdout).fileno())
             sys.exit(0)
         except Exception as error:
             if is_full(error):
                 fail(f"no space left ({error}): free some and run again", Full.exit_code)
             if told := _prefect_gone(error):
                 fail(told, 1)
-            traceback.print_exc()
+            echo(traceback.format_exc(), err=True, nl=False)
             fail(f"{type(error).__name__}: {error}", 1)
 
 
-def _only_our_object() -> contextlib.AbstractContextManager[Any]:
-    """Where a script reads our standard output, what others print goes to standard error."""
-    return contextlib.redirect_stdout(sys.stderr) if _for_script() else contextlib.nullcontext()
+@contextlib.contextmanager
+def _only_our_object() -> Iterator[None]:
+    """Where a script reads our standard output, what others print goes to standard error, that of
+    programs that they start too."""
+    if not _for_script() or sys.__stdout__ is None:
+        yield
+        return
+    theirs = sys.__stdout__
+    theirs.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as ours:
+        os.dup2(2, 1)
+        sys.__stdout__ = ours  # type: ignore[misc]
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        finally:
+            sys.__stdout__ = theirs  # type: ignore[misc]
+            os.dup2(ours.fileno(), 1)
 
 
 def _prefect_gone(error: Exception) -> str | None:
@@ -126,8 +144,13 @@ def fail(message: str, code: int) -> None:
     message = message.encode("utf-8", "backslashreplace").decode()  # a name that is no UTF-8
     if _for_script():
         echo_json({"error": message, "exit_code": code})
-    click.echo(f"flywheel: {message}", err=True)
+    echo(f"flywheel: {message}", err=True)
     sys.exit(code)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Prints what a person reads; whoever wrote parts of it moves no terminal."""
+    click.echo(plain(text), err=err, nl=nl)
 
 
 def echo_json(value: Any) -> None:

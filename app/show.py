@@ -4,6 +4,7 @@ import sys
 import time
 
 from flywheel import progress
+from flywheel.plain import plain
 
 BRIEF = ("committing",)
 """Steps inside other steps: shown only when they take long."""
@@ -29,7 +30,7 @@ class Lines:
         if self.live or over or now - self.shown >= self.every_s:
             self.shown = now
             of = f"{done}/{total}" if total is not None else (str(done) if done else "")
-            text = f"  {step:<28} {of:>11} {now - self.started:6.1f} s  {note}"
+            text = f"  {step:<28} {of:>11} {now - self.started:6.1f} s  {plain(note)}"
             sys.stderr.write(f"\r\033[K{text}" if self.live else f"{text}\n")
             sys.stderr.flush()
 

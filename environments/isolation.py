@@ -23,6 +23,7 @@ from environments import sweeping
 from environments.board import LOOP, LOST, RUNNING, WAITING, Board, Outcome
 from environments.isolated import GIVE_UP, Inside, Lane, after_loss, given_up, limit_of
 from environments.offered import Call
+from flywheel.plain import plain
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -181,7 +182,7 @@ class _Outside:
                     shown += b"\n(what rewards print after this is left out)\n"
                 self.printed += len(data)
                 with contextlib.suppress(OSError):
-                    os.write(2, shown)
+                    os.write(2, plain(shown.decode("utf-8", "replace")).encode())
             return False
         except BlockingIOError:
             return True

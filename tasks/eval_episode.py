@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from flywheel.plain import plain
 from flywheel.records import (
     File,
     Grade,
@@ -31,17 +32,13 @@ MESSAGES = 200
 """Of one episode: the first half and the last half."""
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+\Z")
 _PICTURE_SIZE = 400_000
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff]"
-)
 
 
 def shown(text: str) -> str:
     """`text` bounded, with control and direction characters spelled out."""
-    cut = text[:LONGEST]
-    said = _HIDDEN.sub(lambda found: f"\u27e8U+{ord(found.group()):04X}\u27e9", cut)
-    return said + (f"\n\u2026 {len(text) - LONGEST} more characters" if len(text) > LONGEST else "")
+    return plain(text[:LONGEST]) + (
+        f"\n\u2026 {len(text) - LONGEST} more characters" if len(text) > LONGEST else ""
+    )
 
 
 def conversation(trace: Trace, grades: Sequence[Grade]) -> list[dict[str, Any]]:

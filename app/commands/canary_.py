@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start, turnable
 
 
@@ -37,8 +37,6 @@ def command(
     if as_json:
         echo_json(found)
     elif found["challenger"]:
-        click.echo(
-            f"{found['challenger']} answers {found['share']:.1%}, {found['champion']} the rest"
-        )
+        echo(f"{found['challenger']} answers {found['share']:.1%}, {found['champion']} the rest")
     else:
-        click.echo(f"{found['champion']} answers all requests")
+        echo(f"{found['champion']} answers all requests")

@@ -6,7 +6,7 @@ from types import FrameType
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -42,7 +42,7 @@ def command(projects: tuple[Path, ...], port: int, host: str, as_json: bool) -> 
         if as_json:
             echo_json({"url": at, "pid": child.pid})
         else:
-            click.echo(f"the dashboard of {home.root} is at {at}; Ctrl-C stops it")
+            echo(f"the dashboard of {home.root} is at {at}; Ctrl-C stops it")
         try:
             code = child.wait()
         except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def command(
         from flows.deployments import as_yaml as text
         from flows.deployments import definition
 
-        click.echo(text(definition(home, loaded)), nl=False)
+        echo(text(definition(home, loaded)), nl=False)
         return
     from flows.server import running, start_prefect
 
@@ -54,17 +54,17 @@ def command(
         echo_json({"deployed": made, "removed": taken, "server": kept.url if kept else None})
         return
     for name, names in taken.items():
-        click.echo(f"{name}: " + (", ".join(names) + " removed" if names else "had none"))
+        echo(f"{name}: " + (", ".join(names) + " removed" if names else "had none"))
     for name, names in made.items():
-        click.echo(f"{name}: {', '.join(names)}")
+        echo(f"{name}: {', '.join(names)}")
     for project in loaded:
         for name, every in short_of_a_minute(project).items():
-            click.echo(
+            echo(
                 f"{project.name}: {name} every {every} s: a run is a process of its own and takes "
                 "some of that to start; what comes while one runs is cancelled, and listed so"
             )
     if made and (kept is None or not kept.worker):
-        click.echo("`flywheel prefect` runs what is due")
+        echo("`flywheel prefect` runs what is due")
 
 
 def short_of_a_minute(project: "Project") -> dict[str, int]:

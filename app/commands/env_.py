@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from flywheel.errors import Refused
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
@@ -29,7 +29,7 @@ def new(folder: Path, as_json: bool) -> None:
     if as_json:
         echo_json({"folder": str(folder), "files": files})
         return
-    click.echo(f"wrote {', '.join(files)} into {folder}: flywheel env check {folder}")
+    echo(f"wrote {', '.join(files)} into {folder}: flywheel env check {folder}")
 
 
 @command.command("check")
@@ -62,7 +62,7 @@ def check(
                    "findings": found.findings})  # fmt: skip
     else:
         for one in found.findings:
-            click.echo(f"  {_SIGNS[one.ok]:<4}{one.check:<22}{one.found}")
+            echo(f"  {_SIGNS[one.ok]:<4}{one.check:<22}{one.found}")
     if not found.passed:
         failed = ", ".join(one.check for one in found.findings if one.ok is False)
         raise Refused(f"environment {found.name} does not hold: {failed}")
@@ -79,7 +79,7 @@ def build(folder: Path, as_json: bool) -> None:
     if as_json:
         echo_json({"wheel": str(made.wheel), "archive": str(made.archive), "names": made.names})
         return
-    click.echo(f"{made.wheel}\n{made.archive}\npip install {made.wheel} brings {made.names[0]}")
+    echo(f"{made.wheel}\n{made.archive}\npip install {made.wheel} brings {made.names[0]}")
 
 
 @command.command("list")
@@ -94,7 +94,7 @@ def list_(count: bool, as_json: bool) -> None:
         echo_json({"environments": found})
         return
     for one in found:
-        click.echo(f"{one['name']:<14}{_of(one):<26}{one['about'] or one['reason']}")
+        echo(f"{one['name']:<14}{_of(one):<26}{one['about'] or one['reason']}")
 
 
 def _of(one: dict[str, Any]) -> str:

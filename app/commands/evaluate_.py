@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start, turnable
 
 
@@ -20,4 +20,4 @@ def command(project: Path, as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        click.echo(f"{found['reason']}")
+        echo(f"{found['reason']}")

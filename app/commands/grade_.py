@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start, turnable
 
 
@@ -51,9 +51,9 @@ def command(
     if as_json:
         echo_json(found)
         return
-    click.echo(f"graded {found['graded']}, not gradable {found['not_gradable']}")
+    echo(f"graded {found['graded']}, not gradable {found['not_gradable']}")
     for reason, count in found.get("reasons", {}).items():
-        click.echo(f"  {count} {reason}")
+        echo(f"  {count} {reason}")
 
 
 def _with_environment(

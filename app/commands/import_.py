@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -58,6 +58,6 @@ def show(found: dict[str, object]) -> None:
         where = ":".join(str(reject[k]) for k in ("path", "line") if reject.get(k) is not None)
         at = f" {reject['field']}:" if reject.get("field") else ""
         kept = f" (kept in {reject['kept']})" if reject.get("kept") else ""
-        click.echo(f"quarantined {where}:{at} {reject['reason']}{kept}", err=True)
+        echo(f"quarantined {where}:{at} {reject['reason']}{kept}", err=True)
     for name, value in found.items():
-        click.echo(f"{name:<16} {value}")
+        echo(f"{name:<16} {value}")

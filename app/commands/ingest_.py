@@ -2,7 +2,7 @@
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -20,4 +20,4 @@ def command(as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        click.echo(", ".join(f"{name} {count}" for name, count in found.items()))
+        echo(", ".join(f"{name} {count}" for name, count in found.items()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from flywheel.errors import UsageError
 
 
@@ -19,9 +19,7 @@ def command(folder: Path, as_json: bool) -> None:
     if as_json:
         echo_json({"folder": str(folder), "files": written})
     else:
-        click.echo(
-            f"wrote {', '.join(written)} into {folder}: flywheel serve {shlex.quote(str(folder))}"
-        )
+        echo(f"wrote {', '.join(written)} into {folder}: flywheel serve {shlex.quote(str(folder))}")
 
 
 def write_project(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 _project = click.argument("project", type=click.Path(path_type=Path), default=".")
@@ -74,4 +74,4 @@ def _tell(found: dict[str, Any], as_json: bool, lines: Any) -> None:
         echo_json(found)
         return
     for line in lines(found):
-        click.echo(line)
+        echo(line)

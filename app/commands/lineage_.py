@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -20,4 +20,4 @@ def command(id: str, as_json: bool) -> None:
         echo_json({"id": id, "links": [msgspec.to_builtins(link) for link in chain]})
         return
     for link in chain:
-        click.echo(f"{link.kind:<11} {link.id}  {link.note}")
+        echo(f"{link.kind:<11} {link.id}  {link.note}")

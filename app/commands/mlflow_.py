@@ -2,7 +2,7 @@
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -22,6 +22,6 @@ def command(port: int, as_json: bool) -> None:
         if as_json:
             echo_json({"url": url})
         else:
-            click.echo(f"MLflow's pages: {url}; Ctrl-C stops them")
+            echo(f"MLflow's pages: {url}; Ctrl-C stops them")
 
     keep_mlflow(settings.at(), port=port, ready=ready)

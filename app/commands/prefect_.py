@@ -2,7 +2,7 @@
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -29,7 +29,7 @@ def command(port: int, host: str, no_worker: bool, as_json: bool) -> None:
             echo_json({"url": at.pages, "api_url": at.url, "pid": pid, "worker": at.worker})
         else:
             what = "the worker runs what is due" if at.worker else "no worker runs"
-            click.echo(f"Prefect's pages: {at.pages}; {what}; Ctrl-C stops it")
+            echo(f"Prefect's pages: {at.pages}; {what}; Ctrl-C stops it")
 
     keep_prefect(
         settings.at(), queue=queue_of(), host=host, port=port, worker=not no_worker, ready=ready

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 _BAR = 24
@@ -38,13 +38,13 @@ def mine(project: Path, limit: int | None, since: str | None, as_json: bool) -> 
         echo_json(found)
         return
     picked = found["picked"]
-    click.echo(
+    echo(
         f"{found['traces']} traces pose {found['problems']} problems, {found['heldout']} of them "
         f"held out, {found['without_answer']} without a known answer"
     )
     for reason, count in found["left_out"].items():
-        click.echo(f"  left out: {count} {reason}")
-    click.echo(f"picked {picked['train']} for training, {picked['heldout']} for evaluation\n")
+        echo(f"  left out: {count} {reason}")
+    echo(f"picked {picked['train']} for training, {picked['heldout']} for evaluation\n")
     _clusters(found["clusters"], found["champion"])
 
 
@@ -64,15 +64,15 @@ def list_(project: Path, limit: int, split: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({"problems": rows, "count": len(found)})
         return
-    click.echo(f"{'id':<12}  {'side':<8}{'pick':>5}{'asked':>7}{'passes':>8}  text")
+    echo(f"{'id':<12}  {'side':<8}{'pick':>5}{'asked':>7}{'passes':>8}  text")
     for row in rows:
         pick = "" if row["pick"] is None else str(row["pick"] + 1)
-        click.echo(
+        echo(
             f"{row['id'][:12]}  {row['split']:<8}{pick:>5}{row['traffic'] or '?':>7}"
             f"{_passes(row['pass_rate']):>8}  {_line(row['text'], 60)}"
         )
     if len(found) > limit:
-        click.echo(f"… and {len(found) - limit} more (--limit)")
+        echo(f"… and {len(found) - limit} more (--limit)")
 
 
 @command.command("show")
@@ -89,25 +89,25 @@ def show(id: str, as_json: bool) -> None:
         return
     row = _row(problem)
     for name in ("id", "environment", "split", "slice", "cluster", "traffic", "trace_id"):
-        click.echo(f"{name:<12} {row[name]}")
-    click.echo(f"{'passes':<12} {_passes(row['pass_rate'])}")
+        echo(f"{name:<12} {row[name]}")
+    echo(f"{'passes':<12} {_passes(row['pass_rate'])}")
     answer = problem.answer
     why = problem.attributes.get("truth", "not known")
     known = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
-    click.echo(f"{'answer':<12} {known if answer is not None else f'none: {why}'}")
+    echo(f"{'answer':<12} {known if answer is not None else f'none: {why}'}")
     for message in problem.messages:
-        click.echo(f"\n--- {message.role}\n{message.text}")
+        echo(f"\n--- {message.role}\n{message.text}")
 
 
 def _clusters(clusters: list[dict[str, Any]], champion: str) -> None:
-    click.echo(f"passes = full marks of {champion}")
-    click.echo(f"{'traffic':<{_BAR + 8}}{'problems':>9}{'passes':>8}{'picked':>8}  asked most")
+    echo(f"passes = full marks of {champion}")
+    echo(f"{'traffic':<{_BAR + 8}}{'problems':>9}{'passes':>8}{'picked':>8}  asked most")
     top = max((one["share"] for one in clusters), default=1.0)
     for one in clusters:
         bar = "█" * max(1, round(_BAR * one["share"] / top))
         numbers = f"{one['problems']:>9}{_passes(one['pass_rate']):>8}{one['picked']:>8}"
-        click.echo(f"{one['share']:>6.1%} {bar:<{_BAR + 1}}{numbers}  {_line(one['name'], 40)}")
-        click.echo(f"{'':<{_BAR + 35}}{_line(one['example'], 60)}")
+        echo(f"{one['share']:>6.1%} {bar:<{_BAR + 1}}{numbers}  {_line(one['name'], 40)}")
+        echo(f"{'':<{_BAR + 35}}{_line(one['example'], 60)}")
 
 
 def _row(problem: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start, turnable
 
 
@@ -44,7 +44,7 @@ def command(
     if as_json:
         echo_json(found)
     else:
-        click.echo(f"{found['decision']}: {found['reason']}; serving {found['deployment']}")
+        echo(f"{found['decision']}: {found['reason']}; serving {found['deployment']}")
     sys.exit(0 if found["decision"] == "promoted" else 3)
 
 
@@ -56,10 +56,10 @@ def _answer(folder: str, as_json: bool) -> None:
         echo_json(found)
         return
     for one in found["answered"]:
-        click.echo(f"version {one['version']}: {one['decision']}: {one['reason']}")
+        echo(f"version {one['version']}: {one['decision']}: {one['reason']}")
     for line in found.get("in_line", ()):
-        click.echo(line)
+        echo(line)
     if found["waiting"]:
-        click.echo(f"{found['waiting']} wait: {found['why']}")
+        echo(f"{found['waiting']} wait: {found['why']}")
     elif not found["answered"]:
-        click.echo("nothing was asked for")
+        echo("nothing was asked for")

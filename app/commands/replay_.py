@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -50,22 +50,22 @@ def command(
 
 
 def _tell(found: Mapping[str, Any]) -> None:
-    click.echo(f"{found['environment']}, grader {found['grader'][:12]}: {found['traces']} traces")
+    echo(f"{found['environment']}, grader {found['grader'][:12]}: {found['traces']} traces")
     for name, one in found["rewards"].items():
-        click.echo(
+        echo(
             f"  {name:<24}{one['same']:>7} same {one['up']:>6} up {one['down']:>6} down "
             f"{one['became_known']:>6} now known {one['became_null']:>6} now null   mean "
             f"{_number(one['mean_before'])} -> {_number(one['mean_after'])}"
         )
     if found["changes"]:
-        click.echo(f"\n{'trace':<14}{'reward':<24}{'old':>9}{'new':>9}  reason")
+        echo(f"\n{'trace':<14}{'reward':<24}{'old':>9}{'new':>9}  reason")
     for one in found["changes"]:
         where = f" @{one.span}" if one.span else ""
         reason = (one.reason_after or "").strip().split("\n")[-1][:90]
-        click.echo(f"{one.trace[:12]:<14}{(one.reward + where)[:23]:<24}{_number(one.before):>9}"
+        echo(f"{one.trace[:12]:<14}{(one.reward + where)[:23]:<24}{_number(one.before):>9}"
                    f"{_number(one.after):>9}  {reason}")  # fmt: skip
     saved = found["saved"]
-    click.echo("nothing was stored (--save keeps it)" if saved is None else f"{saved} stored")
+    echo("nothing was stored (--save keeps it)" if saved is None else f"{saved} stored")
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 from flywheel.errors import Busy
 
@@ -44,4 +44,4 @@ def command(project: Path, reason: str, by: str, as_json: bool) -> None:
     if as_json:
         echo_json(msgspec.to_builtins(serving))
     else:
-        click.echo(f"serving {serving.name}" + ("" if server else " (from the next start on)"))
+        echo(f"serving {serving.name}" + ("" if server else " (from the next start on)"))

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 Engine = Literal["embedded", "vllm"]
@@ -35,7 +35,7 @@ def command(
         if as_json:
             echo_json({"url": at.url, "engine_url": at.engine_url, "pid": at.pid})
         else:
-            click.echo(f"{' '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
+            echo(f"{' '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
 
     if engine is not None:
         settings = settings.model_copy(update={"engine": engine})

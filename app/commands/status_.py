@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
 
 
@@ -17,31 +17,31 @@ def command(as_json: bool) -> None:
         echo_json(found)
         return
     server = found["server"]
-    click.echo(f"home      {found['home']}")
-    click.echo(f"server    {server['url'] if server else 'none runs: flywheel serve PROJECT'}")
+    echo(f"home      {found['home']}")
+    echo(f"server    {server['url'] if server else 'none runs: flywheel serve PROJECT'}")
     waits = found["waiting"]
     if waits["segments"] or waits["journal_bytes"]:
         kib = waits["journal_bytes"] / 1024
-        click.echo(
+        echo(
             f"waiting   {waits['segments']} segments, {kib:.1f} KiB of journal: the next turn "
             "takes them in, or flywheel ingest now"
         )
     else:
-        click.echo("waiting   nothing")
+        echo("waiting   nothing")
     if not found["projects"]:
-        click.echo("projects  none yet: flywheel demo, or flywheel init FOLDER")
+        echo("projects  none yet: flywheel demo, or flywheel init FOLDER")
     for name, one in found["projects"].items():
         serves = f"{one['champion']} serves, {one['previous'] or 'nothing'} before it"
         if one["challenger"]:
             serves += f"; {one['challenger']} answers {one['share']:.1%} as a canary"
-        click.echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
-        click.echo(f"  {'turn under way':<20} {one['turn'] or 'none'}")
+        echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
+        echo(f"  {'turn under way':<20} {one['turn'] or 'none'}")
         for key, count in one["counts"].items():
-            click.echo(f"  {key:<20} {count:<9} {MEANING.get(key, '')}".rstrip())
+            echo(f"  {key:<20} {count:<9} {MEANING.get(key, '')}".rstrip())
         if one["last_decision"]:
             said = one["last_decision"]
             words = f"{said['outcome']} by the {said['gate']} gate: {said['reason']}"
-            click.echo(f"  {'last decision':<20} {words}")
+            echo(f"  {'last decision':<20} {words}")
 
 
 MEANING = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start, turnable
 
 
@@ -27,8 +27,8 @@ def command(project: Path, as_json: bool) -> None:
     else:
         by = f" by the {report['gate']} gate" if report["decision"] == "refused" else ""
         if report["repeated"]:
-            click.echo("nothing has come or changed since the last turn; its verdict stands:")
+            echo("nothing has come or changed since the last turn; its verdict stands:")
         decision = "waiting" if report["waiting"] else report["decision"] + by
-        click.echo(f"{report['project']}: {decision}: {report['reason']}")
-        click.echo(f"serving: {report['deployment']}; the whole turn: {report['page']}")
+        echo(f"{report['project']}: {decision}: {report['reason']}")
+        echo(f"serving: {report['deployment']}; the whole turn: {report['page']}")
     sys.exit(0 if report["decision"] == "promoted" else 3)

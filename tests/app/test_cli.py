@@ -178,6 +178,22 @@ def test_what_is_no_error_of_ours_is_one_object_too(flywheel: Flywheel, tmp_path
     assert "Traceback" in said.err
 
 
+def test_what_others_print_is_not_in_the_object(flywheel: Flywheel, tmp_path: Path) -> None:
+    """An environment's file and the programs that it starts; a name that moves a terminal."""
+    (tmp_path / "loud.py").write_text(
+        "import os, subprocess\n"
+        "print('noise')\nos.write(1, b'noise')\nsubprocess.run(['echo', 'noise'])\n"
+        "raise ValueError('\\x1b]0;title\\x07 \\u202e')\n"
+    )
+    said = flywheel("eval", f"{tmp_path}/loud.py:Loud", "--model", "http://127.0.0.1:9", "--json")
+    assert "ValueError" in said.object()["error"] and "noise" not in said.out
+    assert said.err.count("noise") == 3
+    assert (
+        "\x1b" not in said.err
+        and "\u27e8U+001B\u27e9]0;title\u27e8U+0007\u27e9 \u27e8U+202E" in said.err
+    )
+
+
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -m app.cli status | true; echo ${{PIPESTATUS[0]}}",

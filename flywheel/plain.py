@@ -1,0 +1,16 @@
+"""Text that others wrote, as a terminal or a page may show it.
+
+Enter any text: a model's, a server's, a user's. Leaves the same with those characters spelled out
+that hide, move or reorder what is shown, or that a terminal acts on; line breaks and tabs stay.
+"""
+
+import re
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def plain(text: str) -> str:
+    return _HIDDEN.sub(lambda found: f"\u27e8U+{ord(found.group()):04X}\u27e9", text)
