@@ -4,6 +4,7 @@ Enter what the person asked for. Leave the environment, its problems and a Plan.
 that is taken up again has the plan it was begun with, or is refused with the difference in words.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -77,8 +78,10 @@ def found(path: str, config: Mapping[str, Any], folder: Path | None) -> Asked:
     Raises:
         UsageError: there is none, or it does not load.
     """
+    from environments.load import problems_of
+
     environment, project = loaded(path, config, folder)
-    read = environment.problems()
+    read = problems_of(environment)
     problems = list(read.problems)
     name, grader = environment.name, environment.digest
     return Asked(name, grader, environment, problems, len(read.rejects), project)
@@ -158,7 +161,8 @@ def differences(then: Plan, now: Plan) -> list[str]:
 
 def new_run(home: Home, plan: Plan) -> Path:
     """A folder of its own with the plan in it."""
-    folder = home.evals / f"{plan.name}-{new_ulid().lower()}"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name).strip("-")[:60] or "eval"
+    folder = home.evals / f"{name}-{new_ulid().lower()}"
     durable.write(folder / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
     return folder
 
@@ -224,7 +228,7 @@ def configuration(pairs: Sequence[str]) -> dict[str, Any]:
                 raise ProjectError(f"--config {pair!r}: {name} has a value already")
         try:
             at[last] = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             at[last] = text
     return made
 

@@ -1,12 +1,25 @@
 """`flywheel eval`: any model on any environment."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli import echo_json
+from app.cli import echo, echo_json
 from app.start import start
+
+
+class Finite(click.FloatRange):
+    """No `nan`, which no range refuses, and no `inf`: neither can be kept as JSON."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that can be meant", param, ctx)
+        return number
 
 
 @click.command("eval")
@@ -24,7 +37,7 @@ from app.start import start
 @click.option("--concurrency", type=click.IntRange(1, 4096), default=32, show_default=True)
 @click.option("--limit", type=click.IntRange(1), help="The first so many problems.")
 @click.option("--split", type=click.Choice(["heldout", "train", "all"]), help="Side (heldout).")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="Answers are sampled at (1.0).")
+@click.option("--temperature", type=Finite(0, 2), help="Answers are sampled at (1.0).")
 @click.option("--max-tokens", type=click.IntRange(1), help="Of one answer (1024).")
 @click.option(
     "--config",
@@ -36,13 +49,13 @@ from app.start import start
 @click.option("--project", type=click.Path(path_type=Path), help="Folder with a flywheel.toml.")
 @click.option(
     "--pass-mark",
-    type=float,
+    type=Finite(),
     default=1.0,
     show_default=True,
     help="Score from which an attempt counts as passed.",
 )
-@click.option("--price-input", type=click.FloatRange(0), help="Dollars a million tokens read.")
-@click.option("--price-output", type=click.FloatRange(0), help="Dollars a million tokens answered.")
+@click.option("--price-input", type=Finite(0), help="Dollars a million tokens read.")
+@click.option("--price-output", type=Finite(0), help="Dollars a million tokens answered.")
 @click.option(
     "--resume",
     metavar="[RUN]",
@@ -61,10 +74,10 @@ def command(listing: bool, as_json: bool, **asked: Any) -> None:  # fmt: skip
 
     if listing:
         found = listed(settings.at())
-        echo_json({"evaluations": found}) if as_json else click.echo(_list(found))
+        echo_json({"evaluations": found}) if as_json else echo(_list(found))
         return
     summary = run(settings, asked)
-    echo_json(summary) if as_json else click.echo(shown(summary))
+    echo_json(summary) if as_json else echo(shown(summary))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from app.commands.eval_ import command
@@ -38,6 +39,7 @@ def at(folder: Path) -> str:
         (("--resume",), "no evaluation is left unfinished"),
         (("--model", "http://127.0.0.1:1", "--config", "tolerance"), "KEY=VALUE"),
         (("--model", "http://127.0.0.1:1", "--config", "weigths=1"), "'weights'"),
+        (("--model", "http://127.0.0.1:1", "--config", "x=" + "[" * 9999), "unknown key"),
     ],
 )
 def test_what_does_not_fit_is_told(
@@ -47,6 +49,13 @@ def test_what_does_not_fit_is_told(
     with pytest.raises(UsageError) as told:
         command.main([at(write_sums(tmp_path / "sums")), *arguments], standalone_mode=False)
     assert says in str(told.value) and "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("option", ["--temperature", "--pass-mark", "--price-input"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_number_that_is_none_is_refused(option: str, value: str) -> None:
+    with pytest.raises(click.BadParameter):
+        command.main(["x", option, value], standalone_mode=False)
 
 
 def test_a_model_that_is_not_there_ends_with_its_reason(flywheel: Flywheel, tmp_path: Path) -> None:

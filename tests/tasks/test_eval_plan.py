@@ -9,8 +9,20 @@ import pytest
 from aiohttp import web
 
 from flywheel.errors import EngineError, FlywheelError, ProjectError, UsageError
+from flywheel.home import Home
 from tasks.eval_model import at_url, key_of
-from tasks.eval_plan import absolute, chosen, configuration, differences, found, plan_of, runs
+from tasks.eval_plan import (
+    Plan,
+    absolute,
+    chosen,
+    configuration,
+    differences,
+    found,
+    new_run,
+    plan_of,
+    run_named,
+    runs,
+)
 from tests.tasks.answering import Model, answering, last_number
 from tests.tasks.evaluating import setting, write_sums
 
@@ -53,6 +65,16 @@ def test_a_side_without_problems_is_told(tmp_path: Path) -> None:
         chosen(asked, "train", None)
     with pytest.raises(UsageError, match="has no problems"):
         chosen(asked._replace(problems=[]), "all", None)
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "owner/name", "..", "a:b c", "\u00fc" * 90])
+def test_a_run_lies_in_its_home_whatever_its_environment_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    home = Home(tmp_path / "home")
+    folder = new_run(home, Plan(environment="x", name=name, digest=""))
+    assert folder.parent == home.evals and runs(home) == [folder]
+    assert run_named(home, "last", None) == folder
 
 
 def test_another_plan_is_told_by_what_differs(tmp_path: Path) -> None:
