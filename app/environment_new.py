@@ -40,8 +40,12 @@ def write_environment(folder: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         for word, with_ in names.items():
             text = text.replace(word, with_)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            told = error.strerror or error
+            raise UsageError(f"{target} cannot be written: {told}; name another folder") from error
     return [str(target.relative_to(folder)) for target in targets.values()]
 
 

@@ -121,7 +121,7 @@ async def _played(episode: Episode) -> Fault | None:
         return Fault("infrastructure", str(error) or type(error).__name__)
     except CallFailed as error:
         return Fault("call", str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         told = f"{type(error).__name__}: {error}"[:500]
         return Fault("environment", f"{told}\n{traceback.format_exc()[-_KEPT:]}")
     return None
@@ -149,7 +149,7 @@ async def _cleaned(episode: Episode) -> None:
     """A clean-up that fails takes nothing from what the model did."""
     try:
         await _marked(episode, "cleanup")
-    except Exception:
+    except (Exception, SystemExit):
         episode.notes["cleanup"] = traceback.format_exc()[-_KEPT:]
 
 

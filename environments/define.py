@@ -95,6 +95,11 @@ class Environment(FromTraffic, metaclass=Body):
         super().__init_subclass__(**rest)
         if "name" not in vars(cls):
             cls.name = cls.__name__.lower()
+        name = cls.name
+        if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100):
+            raise ProjectError(
+                f"{cls.__name__}.name must be a short printable text, not {name!r:.80}"
+            )
         if not (isinstance(cls.Config, type) and issubclass(cls.Config, BaseModel)):
             raise ProjectError(
                 f"{cls.__name__}.Config is no model: write `class Config(Environment.Config)`"

@@ -3,23 +3,27 @@
 Enter: `environment.py:Support` (relative to the project's folder), `package.module:Class`, or a
 name of the entry-point group `flywheel.environments` (`math`); and the configuration. Leaves: the
 environment, its methods checked. Invariant: a file leaves neither sys.path nor sys.modules changed,
-so two projects may each have an `environment.py`.
+so two projects may each have an `environment.py`; nor does it move this process elsewhere.
 """
 
+import contextlib
 import difflib
 import importlib
+import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from environments.define import Environment
+from environments.tasksets.contract import Read
 from environments.wrong_keys import nearest
-from flywheel.errors import ProjectError
+from flywheel.errors import FlywheelError, ProjectError
 from flywheel.ids import digest
+from flywheel.records import Problem
 
 GROUP = "flywheel.environments"
 
@@ -70,7 +74,8 @@ def _from_file(file: Path, wanted: str, config: Mapping[str, Any] | None) -> Env
 
 def _from_package(name: str, wanted: str, config: Mapping[str, Any] | None) -> Environment:
     try:
-        module = importlib.import_module(name)
+        with _staying():
+            module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ProjectError(_does_not_run(name, error)) from error
     file = Path(module.__file__ or name)
@@ -95,10 +100,34 @@ def _made(
     found = getattr(module, wanted, None)
     if not (isinstance(found, type) and issubclass(found, Environment)):
         raise ProjectError(_no_class(where, wanted, module))
-    environment = found(config)
-    environment.source, environment.folder = source, folder
-    _ = environment.methods
+    try:
+        environment = found(config)
+        environment.source, environment.folder = source, folder
+        _ = environment.methods
+    except FlywheelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ProjectError(_does_not_run(where, error)) from error
     return environment
+
+
+def problems_of(environment: Environment) -> Read:
+    """All problems of the environment, read; its hooks may be anybody's code.
+
+    Raises:
+        ProjectError: there is no such task set, or a hook fails.
+    """
+    where = f"{environment.name}, asked for its problems,"
+    try:
+        read = environment.problems()
+        problems = list(read.problems)
+        if not all(isinstance(one, Problem) for one in problems):
+            raise TypeError("`problems` gave what is no Problem")
+        return read._replace(problems=problems)
+    except FlywheelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ProjectError(_does_not_run(where, error)) from error
 
 
 def _execute(file: Path, source: str) -> ModuleType:
@@ -108,12 +137,24 @@ def _execute(file: Path, source: str) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        exec(compile(source, str(file), "exec"), module.__dict__)
+        with _staying():
+            exec(compile(source, str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         raise ProjectError(_does_not_run(str(file), error)) from error
     finally:
         sys.modules.pop(module.__name__, None)
     return module
+
+
+@contextlib.contextmanager
+def _staying() -> Iterator[None]:
+    """What runs here may go to another folder; relative paths of ours mean what they meant."""
+    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def _does_not_run(name: str, error: BaseException) -> str:

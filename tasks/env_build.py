@@ -69,11 +69,12 @@ def declared(folder: Path) -> dict[str, str]:
     """
     file = folder / "pyproject.toml"
     try:
-        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        known: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"no environment's package at {folder}: {file}: {error}") from error
-    known: dict[str, Any] = project.get("entry-points", {}).get(GROUP, {})
-    if not known:
+    for key in ("project", "entry-points", GROUP):
+        known = known.get(key) if isinstance(known, dict) else None
+    if not (isinstance(known, dict) and known):
         raise UsageError(
             f'{file} declares no environment: [project.entry-points."{GROUP}"] with '
             'NAME = "package.module:Class"'

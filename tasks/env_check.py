@@ -59,10 +59,10 @@ def check(path: str, base: Path, config: Mapping[str, Any], *, limit: int | None
     Raises:
         ProjectError: it does not load.
     """
-    from environments.load import load_environment
+    from environments.load import load_environment, problems_of
 
     environment = load_environment(path, base, config)
-    read = environment.problems()
+    read = problems_of(environment)
     problems = list(read.problems)
     findings = [_readable(problems, read), _sides(environment, problems)]
     findings.append(_leaks(environment, problems))

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from environments.load import GROUP, load_environment
+from environments.load import GROUP, load_environment, problems_of
 from flywheel.errors import FlywheelError
 
 
@@ -39,7 +39,7 @@ def _row(name: str, value: str, package: str | None, count: bool) -> dict[str, A
         text = type(environment).__doc__ or ""
         row["about"] = text.strip().split("\n")[0]
         if count:
-            sides = Counter(one.split for one in environment.problems().problems)
+            sides = Counter(one.split for one in problems_of(environment).problems)
             row["problems"] = {"train": sides["train"], "heldout": sides["heldout"]}
     except FlywheelError as error:
         row["reason"] = str(error).split("\n")[0]
@@ -51,3 +51,5 @@ def _is_there(value: str) -> bool:
         return importlib.util.find_spec(value.partition(":")[0]) is not None
     except ModuleNotFoundError:
         return False
+    except (Exception, SystemExit):
+        return True  # it is, and does not run: loading it tells

@@ -21,7 +21,7 @@ from environments.attempt import FAILED
 from environments.define import Environment
 from environments.golden import Said, trace_of
 from environments.grading import Item, grade_all, score
-from environments.load import load_environment
+from environments.load import load_environment, problems_of
 from flywheel.records import Grade, Problem, Record, Trace
 from tasks.env_scripted import NAME, scripted
 
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = msgspec.json.decode(given.config)
     environment = load_environment(given.environment, given.base, config)
     wanted = set(msgspec.json.decode(given.problems.read_bytes(), type=list[str]))
-    problems = [one for one in environment.problems().problems if one.id in wanted]
+    problems = [one for one in problems_of(environment).problems if one.id in wanted]
     made = scored(environment, answers(environment, problems))
     given.out.write_bytes(msgspec.json.encode(made))
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from weakref import WeakSet
 
@@ -34,10 +34,18 @@ async def bounded(
         EpisodeFailed: too many functions hang already.
     """
     if inspect.iscoroutinefunction(function):
-        return await _within(seconds, function(**arguments))
+        return await _within(seconds, _contained(function(**arguments)))
     async with alone:
         value = await _within(seconds, _in_thread(function, arguments))
-    return await _within(seconds, value) if inspect.isawaitable(value) else value
+    return await _within(seconds, _contained(value)) if inspect.isawaitable(value) else value
+
+
+async def _contained(value: Awaitable[Any]) -> Any:
+    """A function that ends the program ends its episode alone."""
+    try:
+        return await value
+    except SystemExit as error:
+        raise RuntimeError(f"raised SystemExit: {error}") from error
 
 
 async def _within(seconds: float, value: Any) -> Any:

@@ -1,3 +1,4 @@
+import contextlib
 import sys
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 
 from environments.define import Environment, group_reward, metric, reward
 from environments.harnesses.contract import Tools
-from environments.load import installed, load_environment
+from environments.load import installed, load_environment, problems_of
 from flywheel.errors import ProjectError
 from flywheel.records import Feedback, ModelCall, Span, Trace, say
 
@@ -75,6 +76,9 @@ def test_the_digest_changes_with_source_config_and_nothing_else(tmp_path: Path) 
         ("environment.py:Echo", "import no_such_thing", {}, "no_such_thing"),
         ("environment.py:Echo", "raise SystemExit(0)", {}, "SystemExit"),
         ("environment.py:Echo", FILE.replace("answer, problem", "anwser"), {}, "'answer'"),
+        ("environment.py:Echo", FILE + "\n    name = 5", {}, "Echo.name"),
+        ("environment.py:Echo", FILE + "\n    name = 'a\\x1b'", {}, "Echo.name"),
+        ("environment.py:Echo", FILE + "\n    def __init__(self, _): exit(0)", {}, "SystemExit: 0"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(
@@ -82,6 +86,29 @@ def test_what_cannot_be_loaded_is_named(
 ) -> None:
     with pytest.raises(ProjectError, match=message):
         load_environment(path, project(tmp_path, source), config)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise SystemExit(0)", "asked for its problems, does not run: SystemExit: 0"),
+        ("return {}['gone']", "KeyError: 'gone' .*environment.py:"),
+        ("return [1]", "has no attribute 'problems'"),
+        ("from environments.tasksets.contract import Read; return Read([1], [])", "no Problem"),
+    ],
+)
+def test_a_hook_that_gives_no_problems_is_named(tmp_path: Path, body: str, says: str) -> None:
+    source = FILE + f"\n    def problems(self):\n        {body}\n"
+    with pytest.raises(ProjectError, match=says):
+        problems_of(load_environment("environment.py:Echo", project(tmp_path, source)))
+
+
+def test_a_file_takes_the_process_nowhere(tmp_path: Path) -> None:
+    here = Path.cwd()
+    for source in ("import os; os.chdir('/')\n" + FILE, "import os; os.chdir('/'); 1 / 0"):
+        with contextlib.suppress(ProjectError):
+            load_environment("environment.py:Echo", project(tmp_path, source))
+        assert Path.cwd() == here
 
 
 def test_bytes_that_are_no_text_are_a_project_error(tmp_path: Path) -> None:

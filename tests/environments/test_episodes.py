@@ -27,6 +27,17 @@ from tests.reading_docs import ROOT, blocks
 GONE = "http://127.0.0.1:9"
 
 
+class Quits(Environment):
+    """What ends the program in anybody's hook ends an episode."""
+
+    @cleanup
+    async def last(self) -> None:
+        raise SystemExit(3)
+
+    async def act(self, episode: Episode) -> None:
+        raise SystemExit(0)
+
+
 class Around(Environment):
     """Set up and cleaned up; `state` says in which order."""
 
@@ -337,3 +348,12 @@ def test_the_harness_of_the_documents_plays(engine: Any, tmp_path: Path) -> None
     (done,) = play(environment, engine.url)
     choice = last_answer(done.trace)
     assert choice is not None and choice.message.text == "answer 3" and ended(done) == "answered"
+
+
+def test_a_hook_that_ends_the_program_ends_its_episode_alone() -> None:
+    found = play(Quits(), GONE, [problem("a"), problem("b")])
+    for one in found:
+        assert "SystemExit: 0" in one.trace.attributes["failed"]
+        assert one.trace.attributes["failed_by"] == "environment"
+        assert "SystemExit: 3" in one.trace.attributes["cleanup"]
+    assert len(found) == 2

@@ -12,6 +12,7 @@ from app.environment_new import write_environment
 from flywheel.errors import ProjectError, UsageError
 from tasks.env_build import build, declared, place_of
 from tasks.env_check import Checked, check
+from tasks.env_list import listed
 from tests.app.calling import ROOT
 
 BROKEN = """
@@ -156,3 +157,30 @@ def test_a_folder_means_the_environment_that_it_declares(
     assert place_of(str(tmp_path / "sums")).path == "flywheel_env_sums.environment:Sums"
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
         place_of(str(tmp_path))
+    for text in ("project = [1]", "[project]\nentry-points = 3", ""):
+        (tmp_path / "pyproject.toml").write_text(text)
+        with pytest.raises(UsageError, match="declares no environment"):
+            place_of(str(tmp_path))
+
+
+def test_where_no_folder_can_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_environment(tmp_path / "file" / "sums")
+
+
+def test_a_package_that_does_not_run_is_a_line_of_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("quits", "raises"):
+        (tmp_path / name).mkdir()
+        code = "raise SystemExit(0)" if name == "quits" else "1 / 0"
+        (tmp_path / name / "__init__.py").write_text(code)
+        about = tmp_path / f"{name}-1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {name}\nVersion: 1\n")
+        point = f"[flywheel.environments]\n{name} = {name}.environment:One\n"
+        (about / "entry_points.txt").write_text(point)
+    monkeypatch.syspath_prepend(tmp_path)
+    reasons = {one["name"]: one["reason"] for one in listed()}
+    assert "SystemExit" in reasons["quits"] and "ZeroDivisionError" in reasons["raises"]
