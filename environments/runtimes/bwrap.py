@@ -19,6 +19,8 @@ from flywheel.errors import MissingPart, ProjectError
 WORKSPACE = "/workspace"
 DOOR = "/run/door"
 """The one socket that a program may be given."""
+OWN = ("/tmp", "/dev/shm")
+"""Folders in memory."""
 PYTHON = "/opt/python/bin/python3"
 ORDINARY = 1000
 """User that a program seems to be where we are no root."""
@@ -78,7 +80,7 @@ def words(
     options += [*_system(), *_etc(scene, limits), *_interpreter()]
     options += ["--proc", "/proc", "--dev", "/dev"]
     small = str(min(limits.workspace, limits.memory // 4))
-    for own in ("/tmp", "/dev/shm"):
+    for own in OWN:
         options += ["--perms", "1777", "--size", small, "--tmpfs", own]
     for folder in scene.readable:
         options += [*_folders(str(folder.parent)), "--ro-bind", str(folder), str(folder)]

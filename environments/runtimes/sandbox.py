@@ -90,7 +90,7 @@ class SandboxRuntime(Workspace):
     async def _run(
         self, words: bwrap.Words, stdin: bytes, limits: Limits, group: cgroup.Group | None
     ) -> Ran:
-        watchdog = Watchdog(limits, self.work, grouped=group is not None)
+        watchdog = Watchdog(limits, self.work, grouped=group is not None, own=bwrap.OWN)
         with Pipes(words.options) as pipes:
             argv = [self._program, *pipes.options, "--", *words.program(pipes.times)]
             with Tree(pipes, watchdog, group) as tree:

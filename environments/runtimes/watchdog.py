@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from environments.runtimes.clock import Clock
@@ -27,10 +28,14 @@ _TOO_MUCH = 1 << 62
 
 
 class Watchdog:
-    """`grouped`: the kernel bounds the memory; only the rest is looked at, and less often."""
+    """`grouped`: the kernel bounds the memory; only the rest is looked at, and less often. `own`:
+    folders in memory that the tree has to itself, whose number of files nothing else bounds."""
 
-    def __init__(self, limits: Limits, workspace: Path, *, grouped: bool) -> None:
+    def __init__(
+        self, limits: Limits, workspace: Path, *, grouped: bool, own: Sequence[str] = ()
+    ) -> None:
         self.limits, self.workspace, self.grouped = limits, workspace, grouped
+        self.own = own
         self.peak: int | None = None
         """Bytes. None = it ended before it was looked at."""
         self.cpu_s: float | None = None
@@ -72,6 +77,8 @@ class Watchdog:
             return "memory"
         if cpu_s > self.limits.cpu_s:
             return "timeout"
+        if any(_files_in(root, folder) > ENTRIES for folder in self.own):
+            return "output"
         return "output" if size_of(self.workspace) > self.room else None
 
 
@@ -109,6 +116,18 @@ def _own_share(pid: int) -> int:
     except OSError:
         pass
     return _use(pid)[0]
+
+
+def _files_in(root: int, folder: str) -> int:
+    """Of the file system that the tree has there, once it no longer sees ours."""
+    place = f"/proc/{root}/root{folder}"
+    try:
+        if os.stat(place).st_dev == os.stat(folder).st_dev:
+            return 0
+        said = os.statvfs(place)
+    except OSError:
+        return 0
+    return said.f_files - said.f_ffree
 
 
 def size_of(folder: Path) -> int:

@@ -127,6 +127,17 @@ def test_many_empty_files_and_deep_folders_end_it_too(box: Box) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("own", ["/tmp", "/dev/shm"])
+def test_files_without_content_take_no_memory_without_end_either(either: Box, own: str) -> None:
+    few = (
+        f"import time\nfor n in range(5000):\n    open(f'{own}/{{n}}', 'w').close()\ntime.sleep(1)"
+    )
+    assert either.python(few).ok
+    endless = f"n = 0\nwhile True:\n    open(f'{own}/{{n}}', 'w').close()\n    n += 1"
+    assert either.python(endless, cpu_s=30).reason in ("output", "memory")
+
+
+@pytest.mark.slow
 def test_cpu_time_is_counted_over_all_processes_together(box: Box) -> None:
     source = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
     ran = box.python(source, cpu_s=0.7)
