@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flywheel.errors import EngineError, FlywheelError, Refused, UsageError
+from flywheel.errors import EngineError, FlywheelError, Full, Refused, UsageError
 from flywheel.home import Home
 from flywheel.project import Project
 from flywheel.settings import Settings
@@ -75,9 +75,9 @@ def run(settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
         except KeyboardInterrupt:
             told = f"stopped; `flywheel eval --resume {folder.name}` goes on"
             raise Stopped(told) from None
-        except EngineError as error:
+        except (EngineError, Full) as error:
             told = f"{error}; `flywheel eval --resume {folder.name}` tries again"
-            raise EngineError(told) from error
+            raise type(error)(told) from error
 
 
 def _as_before(given: dict[str, Any], before: Plan) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class Work:
             if not grading.done():
                 self._to_grade.put_nowait(None)
             await asyncio.wait([grading])
+            for task in (writing, grading):
+                task.exception()  # seen: one of them is raised, and asyncio prints no other
         for task in (writing, grading):
             task.result()
         await self._rest(grade)

@@ -1,7 +1,10 @@
 """An evaluation from its first call to the store: counted once, whatever fails or is killed."""
 
 import contextlib
+import errno
+import gc
 import json
+import os
 import re
 import threading
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flywheel.errors import Busy, EngineError
+from flywheel.errors import Busy, EngineError, Full
 from serving.interception import Served
 from storage.queries import grades, problems, traces
 from tasks.eval import evaluate
@@ -126,6 +129,28 @@ def test_a_torn_end_counts_as_never_written(tmp_path: Path) -> None:
         assert kinds.count("episode") == kinds.count("grades") == 6
         assert again["reward"] == first["reward"]
     assert sum(len(batch) for batch in traces(made.home, origin="evaluation")) == 6
+
+
+def test_a_disk_that_fills_up_is_told_once_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, write, room = setting(tmp_path, problems=4, samples=2), os.write, iter(range(4))
+
+    def full(file: int, data: bytes) -> int:
+        if next(room, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data)
+
+    with answering(last_number) as model:
+        with monkeypatch.context() as patch, pytest.raises(Full, match="no space left"):
+            patch.setattr("tasks.eval_log.os.write", full)
+            evaluated(made, model)
+        gc.collect()
+        assert not [one for one in caplog.records if "never retrieved" in one.message]
+        found = evaluated(made, model)
+    assert found["episodes"]["done"] == 8 and found["reward"]["mean"] == 0.5
+    kinds = [one["type"] for one in lines(made)]
+    assert kinds.count("episode") == kinds.count("grades") == 8
 
 
 def test_one_process_has_a_run(tmp_path: Path) -> None:
