@@ -152,6 +152,9 @@ class Tool(NamedTuple):
     call: Any
     """`call(**arguments)`; returns text or JSON. What it raises is told the model as its answer. A
     plain function runs in a thread; an async one must not block."""
+    checks: bool = False
+    """True = it checks its arguments itself. For schemas of others: to apply one may take for ever,
+    by its patterns or by its references."""
 
 
 @dataclass

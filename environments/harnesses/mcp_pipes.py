@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LINE = 64 * 2**20
 """Bytes of one message, at most; a server that writes more is taken for broken."""
+UNASKED = 10_000
+"""Messages of one server that answer nothing (what it logs, asks, or what is no JSON); who says
+more is taken for broken: each takes time of the loop that all episodes share."""
 _SHELL = 'exec "$@" < "$MCP_IN" > "$MCP_OUT"'
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _ENDS = ("in", "out")
@@ -158,7 +161,7 @@ async def _read(descriptor: int, heard: Any, served: Served) -> None:
     import mcp_types
     from mcp.shared.message import SessionMessage
 
-    line = bytearray()
+    line, unasked = bytearray(), 0
     async with heard:
         while True:
             await anyio.wait_readable(descriptor)
@@ -173,10 +176,15 @@ async def _read(descriptor: int, heard: Any, served: Served) -> None:
                 line += part
                 try:
                     message = mcp_types.jsonrpc_message_adapter.validate_json(bytes(line))
+                    unasked += hasattr(message, "method")
                     await heard.send(SessionMessage(message))
                 except ValueError as error:
+                    unasked += 1
                     await heard.send(error)
                 line.clear()
+                if unasked > UNASKED:
+                    served.fault = f"it wrote more than {UNASKED} messages that answer nothing"
+                    return
             line += rest
             if len(line) > LINE:
                 served.fault = f"it wrote one message of more than {LINE} bytes"

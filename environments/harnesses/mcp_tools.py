@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONNECT_S = 60.0
 SILENT = 3
-PAGES = 100
-"""Of one server's list of tools."""
+PAGES, TOOLS, TOLD = 100, 1000, 4 << 20
+"""Of one server's list: pages, tools, and bytes of their names, descriptions and schemas."""
 _CLOSED, _TIMEOUT = -32000, -32001
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST = 64
@@ -106,6 +106,7 @@ async def connected(
                 async with asyncio.timeout(min(CONNECT_S, budget.wall_s)):
                     where = offered or _transport(episode, server, served, said)
                     client = await stack.enter_async_context(Client(where, cache=None))
+                    client.session.validate_tool_result = _as_it_is  # type: ignore[method-assign]
             except TimeoutError as error:
                 message = f"MCP server {server.name} did not answer within {CONNECT_S:g} s"
                 raise EpisodeFailed(message) from error
@@ -115,6 +116,11 @@ async def connected(
                 raise gone(server.name, served, error) from error
             # Sooner than the tool loop gives up, so that silence is counted.
             yield Server(server.name, client, served, 0.9 * budget.tool_s)
+
+
+async def _as_it_is(name: str, result: "CallToolResult") -> None:
+    """Instead of the client's check by the server's schema: that may take for ever, in the loop
+    that all episodes share."""
 
 
 def _transport(episode: Episode, server: McpServer, served: Served, said: IO[str]) -> Any:
@@ -164,7 +170,8 @@ async def tools_of(servers: Iterable[Server], taken: Set[str] = frozenset()) -> 
         name = plain if alone else _clean(f"{server.name}__{tool.name}")
         if name in named or name in taken:
             raise EpisodeFailed(f"MCP server {server.name}: two tools would be named {name!r}")
-        named[name] = Tool(name, tool.description or "", _schema(tool), _caller(server, tool.name))
+        call = _caller(server, tool.name)
+        named[name] = Tool(name, tool.description or "", _schema(tool), call, checks=True)
     return list(named.values())
 
 
@@ -189,12 +196,15 @@ async def _listed(server: Server) -> list[Any]:
     from mcp import MCPError
 
     found: list[Any] = []
-    cursor = None
+    told, cursor = 0, None
     try:
         with anyio.fail_after(CONNECT_S):
             for _ in range(PAGES):
                 page = await server.client.list_tools(cursor=cursor)
                 found += page.tools
+                told += sum(len(tool.model_dump_json()) for tool in page.tools)
+                if len(found) > TOOLS or told > TOLD:
+                    raise ValueError(f"it lists more than {TOOLS} tools or {TOLD} bytes of them")
                 cursor = page.next_cursor
                 if not cursor:
                     break

@@ -11,7 +11,7 @@ import difflib
 import time
 import traceback
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,8 @@ AT_ONCE = 16
 THROUGH = (EpisodeFailed, RuntimeFailure, EngineError, Ended)
 _KEPT = 2000
 """Characters of a traceback that a span keeps: the last ones."""
+_SCHEMAS = 1024
+"""That are kept ready; every problem may have tools of its own."""
 _FAULTS = 5
 """Faults of one call's arguments that the model is told."""
 
@@ -116,6 +118,8 @@ class Toolbox:
         if not isinstance(arguments, dict):
             kind = type(arguments).__name__
             raise WrongCall(f"the arguments of {call.name} must be a JSON object, not {kind}")
+        if tool.checks:
+            return tool, arguments
         faults = [
             f"{'.'.join(str(step) for step in fault.absolute_path) or 'arguments'}: {fault.message}"
             for fault, _ in zip(_validator(_key(tool)).iter_errors(arguments), range(_FAULTS),
@@ -168,10 +172,12 @@ def _key(tool: Tool) -> bytes:
     return msgspec.json.encode(tool.parameters)
 
 
-@cache
+@lru_cache(_SCHEMAS)
 def _validator(parameters: bytes) -> Any:
+    """References lead nowhere but into the schema itself: by default they would be fetched."""
     from jsonschema import Draft202012Validator
+    from referencing import Registry
 
     found = msgspec.json.decode(parameters)
     Draft202012Validator.check_schema(found)
-    return Draft202012Validator(found)
+    return Draft202012Validator(found, registry=Registry())

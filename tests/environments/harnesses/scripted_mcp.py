@@ -21,6 +21,8 @@ TOOLS = (
     "noisy",
     "a.b c",
 )
+TRAP = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
+"""A schema that takes longer than the universe for forty letters."""
 KINDS = [
     {"type": "text", "text": "three things"},
     {"type": "image", "data": PIXEL, "mimeType": "image/png"},
@@ -40,6 +42,11 @@ def answer(method: str, params: dict) -> dict:
     if method == "tools/list":
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
         page = int(params.get("cursor") or 0)
+        if "endless" in sys.argv:
+            tools = [{"name": f"t{page}-{n}", "inputSchema": schema} for n in range(100)]
+            return {"tools": tools, "nextCursor": str(page + 1)}
+        if "traps" in sys.argv:
+            return {"tools": [{"name": "trap", "inputSchema": TRAP, "outputSchema": TRAP}]}
         tools = [{"name": name, "inputSchema": schema} for name in TOOLS[page * 4 : page * 4 + 4]]
         more = {"nextCursor": str(page + 1)} if (page + 1) * 4 < len(TOOLS) else {}
         return {"tools": tools, **more}
@@ -55,6 +62,11 @@ def call(name: str, arguments: dict) -> dict:
         os._exit(7)
     if name == "refuse":
         raise LookupError("not like this")
+    if name == "storm":
+        while True:
+            print('{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}')
+    if name == "trap":
+        return {"content": [], "structuredContent": {"text": text}}
     if name == "noisy":
         print("not JSON at all", flush=True)
     if name == "read":

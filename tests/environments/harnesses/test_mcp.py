@@ -18,7 +18,7 @@ import pytest
 from environments.attempt import Finished
 from environments.define import Environment
 from environments.endpoint import connect
-from environments.harnesses import mcp_tools
+from environments.harnesses import mcp_pipes, mcp_tools
 from environments.harnesses.contract import (
     Access,
     Budget,
@@ -149,6 +149,41 @@ def test_a_server_that_cannot_start_or_says_nothing_is_infrastructure(
     monkeypatch.setattr(mcp_tools, "CONNECT_S", 0.5)
     with pytest.raises(EpisodeFailed, match="mute did not answer within"):
         using(nothing, McpServer(name="mute", command=(*COMMAND, "mute")))
+
+
+def test_a_list_of_tools_without_end_is_infrastructure(engine: Any) -> None:
+    with pytest.raises(EpisodeFailed, match="it lists more than 1000 tools"):
+        acted(engine, [], McpServer(name="many", command=(*COMMAND, "endless")))
+
+
+def test_a_servers_schemas_are_not_applied_in_the_loop_that_all_share(engine: Any) -> None:
+    long = "a" * 40 + "!"
+    one = acted(
+        engine, [("trap", {"text": long})], McpServer(name="t", command=(*COMMAND, "traps"))
+    )
+    (span,) = (span for span in one.spans if span.kind == "tool")
+    assert span.result is not None and json.loads(span.result.content) == {"text": long}
+
+
+@pytest.mark.slow
+def test_a_server_that_never_stops_telling_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_pipes, "UNASKED", 300)
+
+    async def storm() -> None:
+        one = episode(SCRIPTED)
+        one.environment.runtime = Trusted()
+        one.runtime = open_runtime(Trusted(), tmp_path / "box")
+        await one.runtime.start()
+        try:
+            async with connected(one, SCRIPTED) as server:
+                with pytest.raises(EpisodeFailed, match="messages that answer nothing"):
+                    await server.call("storm", {})
+        finally:
+            await one.runtime.stop()
+
+    asyncio.run(storm())
 
 
 def test_names_that_clash_are_told_apart_by_their_servers() -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import socket
 import threading
 from typing import Any
 
@@ -56,6 +57,23 @@ def once(*calls: Any) -> Any:
         return list(calls) if not told else " | ".join(told)
 
     return says(talk)
+
+
+def test_a_schemas_reference_is_never_fetched(engine: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.setblocking(False)
+        there = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/schema"
+
+        class Refers(Counting):
+            def tools(self, episode: Episode) -> list[Tool]:
+                schema = {"type": "object", "properties": {"n": {"$ref": there}}}
+                return [Tool("add", "", schema, lambda n: n)]
+
+        engine.reply = once(("add", {"n": 2}))
+        (done,) = play(Refers(), engine.url)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
+    assert "Unresolvable" in (spans(done, "tool")[0].error or "")
 
 
 def test_calls_are_run_answered_in_order_and_recorded_as_spans(engine: Any) -> None:
