@@ -16,6 +16,7 @@ from flywheel.home import Home
 from flywheel.project import Project
 from flywheel.settings import Settings
 from tasks.eval_plan import (
+    FREE,
     Asked,
     Plan,
     absolute,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from serving.interception import Served
     from tasks.eval import Playing, Setting
 
-_KEPT = ("samples", "temperature", "max_tokens", "split", "limit")
+_KEPT = ("samples", "temperature", "max_tokens", "split", "limit", *FREE)
 """Options that a plan keeps under their own names."""
 VERIFIERS = "verifiers:"
 
@@ -175,8 +176,8 @@ def _setting(
         environment=asked.environment,
         problems=chosen(asked, plan.split, plan.limit),
         concurrency=given["concurrency"],
-        pass_mark=given["pass_mark"],
-        price=Price(given["price_input"], given["price_output"]),
+        pass_mark=plan.pass_mark,
+        price=Price(plan.price_input, plan.price_output),
         judge=_judge(home, asked.project),
         rejects=asked.rejects,
         stored=asked.stored,

@@ -65,6 +65,8 @@ def _named(name: str, config: Mapping[str, Any] | None) -> Environment:
 
 
 def _from_file(file: Path, wanted: str, config: Mapping[str, Any] | None) -> Environment:
+    if file.exists() and not file.is_file():
+        raise ProjectError(f"no environment can be read at {file}: it is no file")
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -48,6 +48,18 @@ class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Whose the traces are: the project's name, else the environment's."""
     folder: str = ""
     """The project's; "" = there is none."""
+    key_env: str | None = None
+    """Name of the variable with the server's key."""
+    tokens: bool = False
+    """Whether the server at the URL gives token ids."""
+    pass_mark: float = 1.0
+    price_input: float | None = None
+    """Dollars a million tokens, as that of answers; None = not known."""
+    price_output: float | None = None
+
+
+FREE = ("key_env", "tokens", "pass_mark", "price_input", "price_output")
+"""Fields that change no answer: a run may go on with others."""
 
 
 class Asked(NamedTuple):
@@ -152,7 +164,7 @@ def differences(then: Plan, now: Plan) -> list[str]:
     return [
         f"{name}: {before[name]!r} then, {after[name]!r} now"
         for name in before
-        if before[name] != after[name]
+        if name not in FREE and before[name] != after[name]
     ]
 
 

@@ -50,9 +50,7 @@ class Finite(click.FloatRange):
 @click.option(
     "--pass-mark",
     type=Finite(),
-    default=1.0,
-    show_default=True,
-    help="Score from which an attempt counts as passed.",
+    help="Score from which an attempt counts as passed (1.0).",
 )
 @click.option("--price-input", type=Finite(0), help="Dollars a million tokens read.")
 @click.option("--price-output", type=Finite(0), help="Dollars a million tokens answered.")

@@ -68,7 +68,9 @@ def test_a_model_that_is_not_there_ends_with_its_reason(flywheel: Flywheel, tmp_
 def test_a_run_goes_on_as_it_was_or_not_at_all(flywheel: Flywheel, tmp_path: Path) -> None:
     folder, home = write_sums(tmp_path / "sums", 3), tmp_path / "home"
     with answering(last_number) as model:
-        whole = flywheel("eval", at(folder), "--model", model.url, "--n", "1", "--json").object()
+        asked = ("--model", model.url, "--n", 1, "--pass-mark", 0, "--price-input", 1,
+                 "--price-output", 2)  # fmt: skip
+        whole = flywheel("eval", at(folder), *asked, "--json").object()
         (run,) = (home / "evals").iterdir()
         (run / "done").unlink()
         other = flywheel("eval", "--resume", run.name, "--n", "2", "--json")
@@ -76,7 +78,10 @@ def test_a_run_goes_on_as_it_was_or_not_at_all(flywheel: Flywheel, tmp_path: Pat
         assert "samples: 1 then, 2 now" in other.object()["error"]
         before = len(model.requests)
         again = flywheel("eval", "--resume", "--json")
-        assert again.code == 0 and again.object()["reward"] == whole["reward"]
+        assert again.code == 0 and again.object() == whole
+        assert whole["pass"][0]["any"] == 1.0 and whole["cost"]["usd"] > 0
+        (run / "done").unlink()
+        assert flywheel("eval", "--resume", "--pass-mark", 1, "--json").object()["pass_mark"] == 1
         assert len(model.requests) == before
     listed = flywheel("eval", "--list", "--json").object()["evaluations"]
     assert [one["state"] for one in listed] == ["done"]

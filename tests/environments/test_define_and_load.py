@@ -1,4 +1,5 @@
 import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -112,6 +113,9 @@ def test_a_file_takes_the_process_nowhere(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_a_project_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(ProjectError, match="it is no file"):
+        load_environment("pipe.py:Echo", tmp_path)
     (tmp_path / "environment.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProjectError, match="can be read"):
         load_environment("environment.py:Echo", tmp_path)
