@@ -12,7 +12,16 @@ from environments.board import Outcome
 from environments.define import Environment, Method
 from environments.judges.standing import judged
 from environments.offered import Call
-from flywheel.records import Grade, Problem, Span, Trace, Truncated, main_spans, model_spans
+from flywheel.records import (
+    Feedback,
+    Grade,
+    Problem,
+    Span,
+    Trace,
+    Truncated,
+    main_spans,
+    model_spans,
+)
 
 if TYPE_CHECKING:
     from environments.judges.contract import Judge
@@ -32,6 +41,17 @@ class Item(NamedTuple):
     judge: "Judge | None" = None
     """What rewards that name `judge` get; it is used in a forked child, so its connections must be
     made when it is first asked."""
+    unposed: str | None = None
+    """Why no problem is known, where the environment failed to say which."""
+
+
+def posed(environment: Environment, trace: Trace, said: Sequence[Feedback]) -> Item:
+    """A recorded trace with the problem that it poses; a hook that fails on it is a reason."""
+    try:
+        return Item(trace, environment.problem_of(trace, said))
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"[:500]
+        return Item(trace, unposed=f"its problem cannot be told: {told}")
 
 
 class _Slot(NamedTuple):
@@ -180,7 +200,7 @@ def _spans(method: Method, trace: Trace) -> Sequence[Span | None]:
 
 def _why_not(method: Method, item: Item) -> str | None:
     if method.needs_truth and item.problem is None:
-        return "no problem is known for this trace"
+        return item.unposed or "no problem is known for this trace"
     if method.needs_truth and item.problem is not None and item.problem.answer is None:
         return str(item.problem.attributes.get("truth", "no known answer"))
     if "group" in method.arguments and not item.group:

@@ -157,13 +157,13 @@ def items_of(
     environment: "Environment", judge: "ModelJudge", home: Home, ids: Sequence[str]
 ) -> list["Item"]:
     """Answers with the judge, as if nobody had reviewed them."""
-    from environments.grading import Item
+    from environments.asked import posed
     from storage.queries import feedback_for, traces
 
     found = [trace for batch in traces(home, ids=ids) for trace in batch]
     said = feedback_for(home, found)
     return [
-        Item(trace, environment.problem_of(trace, _unreviewed(said.get(trace.id, ()))), judge=judge)
+        posed(environment, trace, _unreviewed(said.get(trace.id, ())))._replace(judge=judge)
         for trace in found
     ]
 

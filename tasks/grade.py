@@ -17,7 +17,8 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
 
     It leaves no note: what an hourly look graded is kept, and the turn that takes it notes it.
     """
-    from environments.grading import Item, grade_all
+    from environments.asked import posed
+    from environments.grading import grade_all
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.moments import moment
@@ -32,9 +33,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     )
     for number, batch in enumerate(batches):
         said = feedback_for(home(), batch, snapshot=turn.sequence)
-        items = [
-            Item(trace, environment.problem_of(trace, said.get(trace.id, []))) for trace in batch
-        ]
+        items = [posed(environment, trace, said.get(trace.id, ())) for trace in batch]
         given = grade_all(environment, sampled(items, project, judge))
         grades = [grade for one in given for grade in one]
         # By content: a judge that was calibrated since, or has a new day's budget, grades anew.

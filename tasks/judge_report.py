@@ -69,7 +69,8 @@ def tried(project: Project, home: Home, trace_id: str) -> dict[str, Any]:
     """
     import asyncio
 
-    from environments.grading import Item, grade_all
+    from environments.asked import posed
+    from environments.grading import grade_all
     from storage.queries import feedback_for, traces
 
     judge_section(project)
@@ -83,8 +84,8 @@ def tried(project: Project, home: Home, trace_id: str) -> dict[str, Any]:
     if not methods:
         said = asyncio.run(judge.score("", _answer(trace), context=_asked(trace)))
         return {"trace": trace_id, "verdicts": [{"reward": None, **said._asdict()}]}
-    problem = environment.problem_of(trace, feedback_for(home, found).get(trace.id, ()))
-    (grades,) = grade_all(environment, [Item(trace, problem, judge=judge)], methods=methods)
+    item = posed(environment, trace, feedback_for(home, found).get(trace.id, ()))
+    (grades,) = grade_all(environment, [item._replace(judge=judge)], methods=methods)
     return {"trace": trace_id, "verdicts": [msgspec.to_builtins(one) for one in grades]}
 
 

@@ -67,40 +67,40 @@ def regraded(
 def _batch(
     home: Home, environment: "Environment", traces: Sequence[Trace], judging: Judging
 ) -> list[Regraded]:
-    from environments.grading import Item, grade_all
+    from environments.grading import grade_all
     from storage.queries import grades
 
-    posed = problems_of(home, environment, traces)
     beside = _groups(home, environment, traces)
     items = judging([
-        Item(trace, posed.get(trace.id), beside.get((trace.run_id, trace.problem_id)))
-        for trace in traces
+        one._replace(group=beside.get((one.trace.run_id, one.trace.problem_id)))
+        for one in items_of(home, environment, traces)
     ])  # fmt: skip
     before: dict[str, list[Grade]] = {trace.id: [] for trace in traces}
     for grade in grades(home, trace_ids=list(before)):
         before[grade.trace_id].append(grade)
     given = grade_all(environment, items)
-    after = {item.trace.id: found for item, found in zip(items, given, strict=True)}
+    after = {item.trace.id: (item, found) for item, found in zip(items, given, strict=True)}
     return [
-        Regraded(trace, posed.get(trace.id), before[trace.id], after[trace.id]) for trace in traces
+        Regraded(item.trace, item.problem, before[id], found)
+        for id, (item, found) in ((trace.id, after[trace.id]) for trace in traces)
     ]
 
 
-def problems_of(
-    home: Home, environment: "Environment", traces: Sequence[Trace]
-) -> dict[str, Problem]:
-    """Of each trace the problem that it was an answer to: the stored one, else what it poses."""
+def items_of(home: Home, environment: "Environment", traces: Sequence[Trace]) -> list["Item"]:
+    """Each trace with the problem that it was an answer to: the stored one, else what it poses."""
+    from environments.asked import Item, posed
     from storage.queries import feedback_for, problems
 
     asked = {trace.problem_id for trace in traces if trace.problem_id}
     stored = {one.id: one for one in problems(home, ids=sorted(asked))} if asked else {}
     said = feedback_for(home, [one for one in traces if one.problem_id not in stored])
-    found = {}
+    found = []
     for trace in traces:
         problem = stored.get(trace.problem_id or "")
-        problem = problem or environment.problem_of(trace, said.get(trace.id, []))
-        if problem is not None:
-            found[trace.id] = problem
+        if problem is None:
+            found.append(posed(environment, trace, said.get(trace.id, ())))
+        else:
+            found.append(Item(trace, problem))
     return found
 
 

@@ -14,7 +14,7 @@ from storage.queries import grades
 from tasks.grade_env import grade_recorded_with
 from tasks.regrade import Narrowed
 from tasks.replay import replay
-from tests.tasks.evaluating import write_sums
+from tests.tasks.evaluating import SOURCE, write_sums
 
 HOUR = 3600 * 10**9
 
@@ -55,6 +55,21 @@ def test_grading_again_stores_nothing_new(home: Home, tmp_path: Path) -> None:
     assert {one.grader for one in grades(home, project="p")} == {environment.digest}
     again = grade_recorded_with(home, environment, Narrowed())
     assert again["stored"] == 0 and again["reward"] == 0.5
+
+
+def test_a_trace_that_an_environment_cannot_read_stops_no_other(home: Home, tmp_path: Path) -> None:
+    """As another project's may be: with its own hooks they would never have met it."""
+    source = SOURCE + "\n    def slice(self, problem):\n        return {}[problem.text]\n"
+    environment = load_environment("environment.py:Sums", write_sums(tmp_path / "e", 4, source))
+    said = Choice(message=say("assistant", "1"), finish_reason="stop")
+    call = ModelCall(input=(say("user", "else"),), choices=(said,))
+    span = Span(id="a", kind="model", start=HOUR, end=HOUR + 1, call=call)
+    other = Trace(id=trace_id("q", "s", "9"), project="q", source="s", external_id="9",
+                  origin="production", spans=(span,))  # fmt: skip
+    Inbox(home).append([other])
+    found = grade_recorded_with(home, environment, Narrowed())
+    assert found["traces"] == 4 and found["reward"] == 0.5
+    assert found["reasons"]["its problem cannot be told: KeyError: 'else'"] == 1
 
 
 def test_only_the_time_that_was_asked_for(home: Home, tmp_path: Path) -> None:
