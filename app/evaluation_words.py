@@ -9,17 +9,21 @@ from typing import Any
 
 import msgspec
 
+from flywheel.errors import UsageError
 from flywheel.home import Home
-from tasks.eval_plan import plan_of, runs
+from flywheel.records import Record
+from tasks.eval_plan import Plan, plan_of, runs
 
 
 def listed(home: Home) -> list[dict[str, Any]]:
     """The evaluations of a home, the newest first."""
     rows = []
     for folder in runs(home):
-        plan = plan_of(folder)
-        summary = _summary(folder)
-        mean = (summary.get("reward") or {}).get("mean")
+        try:
+            plan = plan_of(folder)
+        except UsageError as error:
+            plan = Plan(environment=str(error), name="", digest="", model="nobody knows")
+        mean = _mean(folder)
         rows.append(
             {
                 "run": folder.name,
@@ -33,12 +37,22 @@ def listed(home: Home) -> list[dict[str, Any]]:
     return rows
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+class _Reward(Record, frozen=True):
+    mean: float | None = None
+
+
+class _Summary(Record, frozen=True):
+    reward: _Reward = _Reward()
+
+
+def _mean(folder: Path) -> float | None:
+    """Of a run's summary; None where there is none that can be read."""
     try:
-        found = msgspec.json.decode((folder / "summary.json").read_bytes())
+        return msgspec.json.decode(
+            (folder / "summary.json").read_bytes(), type=_Summary
+        ).reward.mean
     except (OSError, msgspec.DecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
 
 
 def shown(summary: Mapping[str, Any]) -> str:

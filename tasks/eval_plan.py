@@ -4,6 +4,7 @@ Enter what the person asked for. Leave the environment, its problems and a Plan.
 that is taken up again has the plan it was begun with, or is refused with the difference in words.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -204,11 +205,10 @@ def run_named(home: Home, name: str, environment: str | None) -> Path:
     known = runs(home)
     if name == "last":
         for folder in known:
-            if not (folder / "done").exists() and environment in (
-                None,
-                plan_of(folder).environment,
-            ):
-                return folder
+            with contextlib.suppress(UsageError):  # what cannot be read is no run to go on with
+                ours = environment in (None, plan_of(folder).environment)
+                if ours and not (folder / "done").exists():
+                    return folder
         raise UsageError(
             "no evaluation is left unfinished in this home: start one without --resume"
         )

@@ -176,6 +176,8 @@ def _key(section: JudgeSection, folder: Path) -> str | None:
         file = folder / section.key_file
         where = f"{file} is not there, or empty"
         try:
+            if file.exists() and not file.is_file():  # a pipe may never end
+                raise OSError("it is no file")
             found = file.read_text()
         except (OSError, UnicodeDecodeError) as error:
             found, where = None, f"{file} cannot be read ({error})"

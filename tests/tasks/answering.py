@@ -37,7 +37,7 @@ class Model:
              "choices": [choice], "usage": usage}
         )  # fmt: skip
 
-    async def models(self, _: web.Request) -> web.Response:
+    async def models(self, _: web.Request) -> web.StreamResponse:
         return web.json_response({"data": [{"id": "scripted"}]})
 
     def application(self) -> web.Application:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from app.evaluation_words import listed
 from flywheel.errors import EngineError, FlywheelError, ProjectError, UsageError
 from flywheel.home import Home
 from tasks.eval_model import at_url, key_of
@@ -75,6 +76,20 @@ def test_a_run_lies_in_its_home_whatever_its_environment_is_called(
     folder = new_run(home, Plan(environment="x", name=name, digest=""))
     assert folder.parent == home.evals and runs(home) == [folder]
     assert run_named(home, "last", None) == folder
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    whole, torn = (new_run(home, Plan(environment="x", name=name, digest="")) for name in "ab")
+    (torn / "plan.json").write_text("{")
+    for summary in ('{"reward": 5}', '{"reward": {"mean": "x"}}', "[]", ""):
+        (whole / "summary.json").write_text(summary)
+        rows = {one["run"]: one for one in listed(home)}
+        assert rows[whole.name]["reward"] == "unknown"
+        assert "holds no evaluation" in rows[torn.name]["environment"]
+    (whole / "summary.json").write_text('{"reward": {"mean": 0.5}, "more": 1}')
+    assert {one["reward"] for one in listed(home)} == {"0.500", "unknown"}
+    assert run_named(home, "last", None) == whole
 
 
 def test_another_plan_is_told_by_what_differs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A model judge: votes, both orders, replies that do not fit, pictures, faults of the endpoint."""
 
 import asyncio
+import os
 import pickle
 import time
 from pathlib import Path
@@ -300,6 +301,10 @@ def test_a_judge_can_be_pickled_and_holds_no_key_in_its_text(
     from_file = JudgeSection(url=endpoint.url, model="m", key_file=Path("key"))
     with pytest.raises(MissingPart, match="cannot be read"):
         open_judge(from_file, tmp_path, folder=tmp_path)
+    os.mkfifo(tmp_path / "key")
+    with pytest.raises(MissingPart, match="it is no file"):
+        open_judge(from_file, tmp_path, folder=tmp_path)
+    (tmp_path / "key").unlink()
     for key, found in (("sk-1\n", "sk-1"), (" \n", None), ("ключ", None), ("a\nb", None)):
         (tmp_path / "key").write_text(key)
         if found:
