@@ -15,6 +15,8 @@ from flywheel.errors import EngineError
 from flywheel.records import Usage
 
 T = TypeVar("T")
+LARGEST_COUNT = 2**31 - 1
+"""Of tokens, and of their ids: a larger one is nonsense, and would fit no column."""
 _NULL = Raw(b"null")
 
 
@@ -132,4 +134,6 @@ def usage_of(usage: dict[str, Any] | None, said_something: bool) -> Usage:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= LARGEST_COUNT else None

@@ -10,9 +10,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from flywheel.records import Choice, Message, ModelCall, Span, Tokens
-from serving.answer import Answer, AnswerChoice, usage_of
+from serving.answer import LARGEST_COUNT, Answer, AnswerChoice, usage_of
 from serving.chat import Chat
 from serving.conversation import Offload, message_of
+
+_ROUNDING = 1e-3
+"""By which the logarithm of a certain token may be above zero."""
 
 
 class Asked(Struct, kw_only=True):
@@ -113,6 +116,9 @@ def _doubt(answer: Answer) -> str | None:
 def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens | None, str | None]:
     if choice.token_ids is None or answer.prompt_token_ids is None:
         return None, "the engine sent no token ids"
+    for ids in (answer.prompt_token_ids, choice.token_ids):
+        if ids and not (min(ids) >= 0 and max(ids) <= LARGEST_COUNT):
+            return None, "the engine sent token ids that no tokenizer has"
     content = choice.logprobs.content if choice.logprobs is not None else None
     logprobs = None if content is None else tuple([token.logprob for token in content])
     reason = None
@@ -121,6 +127,8 @@ def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens 
     elif len(logprobs) != len(choice.token_ids):
         reason = f"{len(logprobs)} log-probabilities beside {len(choice.token_ids)} token ids"
         logprobs = None
+    elif logprobs and max(logprobs) > _ROUNDING:
+        reason, logprobs = "the engine sent a log-probability above zero", None
     tokens = Tokens(
         prompt_ids=answer.prompt_token_ids,
         completion_ids=choice.token_ids,

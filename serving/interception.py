@@ -171,8 +171,9 @@ class Interception:
         call: Call | None = None
         try:
             with episode.running():
+                # Before its turn: who sends slowly holds up only itself.
+                body = await wire.read_body(headers, receive, self.limits)
                 async with self._turns:
-                    body = await wire.read_body(headers, receive, self.limits)
                     call = await self.calls.let_in(episode, body, headers, named[0][1].decode())
                     await self.calls.pass_on(call, receive, sending, named)
         except wire.HungUp:

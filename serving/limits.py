@@ -19,6 +19,8 @@ T = TypeVar("T")
 class Limits(Record, frozen=True, kw_only=True):
     body: int = 32 * 2**20
     """Bytes of a request's body."""
+    answer: int = 256 * 2**20
+    """Bytes of one answer of the engine, whole or streamed."""
     header: int = 32 * 2**10
     """Bytes of all header names and values together."""
     depth: int = 64
@@ -41,7 +43,7 @@ class Limits(Record, frozen=True, kw_only=True):
     total_s: float = 900.0
     """The whole of one answer."""
     read_s: float = 30.0
-    """Until the client has sent its whole body."""
+    """Until the client has sent its whole body, and until it takes more of a stream."""
     unrecorded: Literal["refuse", "serve"] = "refuse"
     """What becomes of a request that cannot be recorded."""
 

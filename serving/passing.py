@@ -24,6 +24,7 @@ from serving.answer import Answer, Rewrite, understand
 from serving.capture import Asked, span_of
 from serving.chat import Chat
 from serving.conversation import Offload, messages_of
+from serving.limits import Limits
 from serving.refusal import ApiError, Headers, invalid
 from serving.stream import DONE, StreamedAnswer
 
@@ -60,6 +61,7 @@ class Passing(ABC, Generic[A]):
     """What passes an answer on. `pass_on` is its one entrance."""
 
     counts: Counter[str]
+    limits: Limits
 
     @abstractmethod
     def ask(self, asked: A) -> AbstractAsyncContextManager[Replying]:
@@ -99,7 +101,7 @@ class Passing(ABC, Generic[A]):
         await wire.answer(send, 200, body, [_JSON, *named, *self.names(asked)])
 
     async def _stream(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
-        client = _Client(send, lambda: [*named, *self.names(asked)])
+        client = _Client(send, lambda: [*named, *self.names(asked)], self.limits.read_s)
         streamed = StreamedAnswer(_rewrite(asked), asked.chat.choices)
         failure: ApiError | None = None
         try:
@@ -138,16 +140,22 @@ class Passing(ABC, Generic[A]):
 
 
 class _Client:
-    """The receiving end of one stream."""
+    """The receiving end of one stream. Whoever takes nothing for `patience_s` has left: it would
+    hold its place, and the engine's, for as long as it likes."""
 
-    def __init__(self, send: Send, named: Callable[[], Headers]) -> None:
-        self._send, self._named, self._started = send, named, False
+    def __init__(self, send: Send, named: Callable[[], Headers], patience_s: float) -> None:
+        self._send, self._named, self._patience_s = send, named, patience_s
+        self._started = False
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        if not self._started:
-            self._started = True
-            await wire.start(self._send, 200, [*_EVENTS, *self._named()])
-        await wire.more(self._send, data, last=last)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                if not self._started:
+                    self._started = True
+                    await wire.start(self._send, 200, [*_EVENTS, *self._named()])
+                await wire.more(self._send, data, last=last)
+        except TimeoutError as error:
+            raise wire.HungUp from error
 
     async def finish(self, streamed: StreamedAnswer, failure: ApiError | None) -> None:
         if failure is None:

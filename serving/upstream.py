@@ -24,19 +24,33 @@ _BOUNDS = ("max_tokens", "max_completion_tokens")
 class Reply:
     """The engine's answer while it arrives. Leaving `Upstream.ask` hangs up on what is unread."""
 
-    def __init__(self, response: aiohttp.ClientResponse, key: str | None = None) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, bound: int, key: str | None = None
+    ) -> None:
+        """`bound`: the most bytes that it may have."""
         self._response, self._key = response, key
+        self._bound = self._left = bound
         self.status = response.status
         self.is_stream = response.content_type == "text/event-stream"
 
     async def read(self) -> bytes:
-        with _named():
-            return masked(await self._response.read(), self._key)
+        pieces = []
+        while piece := await self._more():
+            pieces.append(piece)
+        return masked(b"".join(pieces), self._key)
 
     async def piece(self) -> bytes:
         """What came since the last one; empty at the end."""
+        return masked(await self._more(), self._key)
+
+    async def _more(self) -> bytes:
         with _named():
-            return masked(await self._response.content.readany(), self._key)
+            piece = await self._response.content.readany()
+        self._left -= len(piece)
+        if self._left < 0:
+            text = f"the engine's answer is larger than {self._bound} bytes"
+            raise ApiError(502, text, code="engine_error")
+        return piece
 
     async def finish(self) -> None:
         """Reads what ends the message, so that the connection may serve again."""
@@ -48,6 +62,7 @@ class Reply:
 class Upstream:
     def __init__(self, limits: Limits) -> None:
         self._url, self._headers = "", _JSON
+        self._bound = limits.answer
         self._key: str | None = None
         self._timeout = aiohttp.ClientTimeout(
             total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
@@ -103,7 +118,7 @@ class Upstream:
                 response = await self._post(route, boundless())
                 if response.status != 200:
                     raise _refusal(response.status, await self._said(response))
-            yield Reply(response, self._key)
+            yield Reply(response, self._bound, self._key)
         finally:
             response.close()
 

@@ -2,7 +2,8 @@
 
 It answers at the speed and with the faults that the request's last message asks for, as words:
 `cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
-`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `large`.
+`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `large`,
+`flood` (20 MB of stream), `odd ids`, `odd logprobs`, `odd count` (numbers that cannot be).
 """
 
 import asyncio
@@ -120,6 +121,8 @@ def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
     usage = {"prompt_tokens": 4, "completion_tokens": 5 * count, "total_tokens": 9}
     if script == "zeros":
         usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    if script == "odd count":
+        usage = {"prompt_tokens": -4, "completion_tokens": 10**30, "total_tokens": 1}
     if script == "short ids":
         usage["completion_tokens"] = 9
     whole = {
@@ -142,6 +145,10 @@ def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
         "prompt_token_ids": PROMPT if body.get("return_token_ids") else None,
         "kept_field": {"as": ["it", "is", 1.50]},
     }
+    if script == "odd ids":
+        whole["choices"][0]["token_ids"] = [-1, 2**70, 1, 2, 3]
+    if script == "odd logprobs":
+        whole["choices"][0]["logprobs"]["content"][2]["logprob"] = 3.5
     return whole
 
 
@@ -170,6 +177,8 @@ def events(body: dict[str, Any], script: str) -> Iterator[dict[str, Any]]:
             yield from (event(index, {"tool_calls": [part]}, [11]) for part in CALLS)
             yield event(index, {}, [2], "tool_calls")
             continue
+        if script == "flood":
+            yield from (event(index, {"content": "x" * 50_000}, [1]) for _ in range(400))
         for word, token in zip(WORDS, IDS, strict=False):
             yield event(index, {"content": word}, [token])
         yield event(index, {}, [2], "stop")

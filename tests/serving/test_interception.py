@@ -386,6 +386,84 @@ def test_calls_over_the_servers_bound_wait_for_their_turn(engine: Upstream) -> N
     assert asyncio.run(go()) == [200] * 6
 
 
+def raw(access: Access, length: int) -> tuple[str, int, bytes]:
+    """Host, port, and the head of a call whose body comes by itself."""
+    host, _, port = access.url.removeprefix("http://").removesuffix("/v1").partition(":")
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n"
+    return host, int(port), f"{head}Authorization: Bearer {access.key}\r\n\r\n".encode()
+
+
+def test_those_who_send_slowly_hold_up_only_themselves(engine: Upstream) -> None:
+    async def go() -> int:
+        limits = LIMITS.__class__(concurrent=2, max_tokens=2**31)
+        async with listening(engine.url, limits=limits) as up:
+            slow, quick = [await up.recorder.open(ticket(n), FORCED) for n in range(2)]
+            host, port, head = raw(slow, 99)
+            held = []
+            for _ in range(4):
+                held.append((await asyncio.open_connection(host, port))[1])
+                held[-1].write(head + b"{")
+            await until(lambda: up.recorder.counts["requests"] == 4)
+            status, _, _ = await up.post(quick, body())
+            for writer in held:
+                writer.close()
+            return status
+
+    assert asyncio.run(go()) == 200
+
+
+@pytest.mark.slow
+def test_a_harness_that_stops_reading_has_left(engine: Upstream) -> None:
+    async def go() -> tuple[int, Trace]:
+        loop = asyncio.get_running_loop()
+        limits = LIMITS.__class__(read_s=0.5, max_tokens=2**31, concurrent=1)
+        async with listening(engine.url, limits=limits) as up:
+            stalled, other = [await up.recorder.open(ticket(n), FORCED) for n in range(2)]
+            asked = json.dumps(body("flood", stream=True)).encode()
+            host, port, head = raw(stalled, len(asked))
+            with socket.socket() as idle:
+                idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                idle.setblocking(False)
+                await loop.sock_connect(idle, (host, port))
+                await loop.sock_sendall(idle, head + asked)
+                await until(lambda: up.recorder.counts["hung_up"] == 1)
+                status, _, _ = await up.post(other, body())
+            return status, await up.recorder.close(stalled)
+
+    status, trace = asyncio.run(go())
+    assert status == 200 and one_span(trace).error == "the client hung up"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_never_ends_is_given_up(engine: Upstream, stream: bool) -> None:
+    async def go() -> tuple[str, Trace]:
+        limits = LIMITS.__class__(answer=2**20, max_tokens=2**31)
+        async with listening(engine.url, limits=limits) as up:
+            access = await up.recorder.open(ticket(), FORCED)
+            _, text, _ = await up.post(access, body("flood" if stream else "large", stream=stream))
+            return text, await up.recorder.close(access)
+
+    text, trace = asyncio.run(go())
+    assert "larger than 1048576 bytes" in text[-300:]
+    assert "larger than 1048576 bytes" in (one_span(trace).error or "")
+
+
+def test_numbers_that_cannot_be_are_not_recorded_as_such(engine: Upstream) -> None:
+    async def go() -> list[Span]:
+        async with listening(engine.url) as up:
+            access = await up.recorder.open(ticket(), FORCED)
+            for script in ("odd ids", "odd logprobs", "odd count"):
+                assert (await up.post(access, body(script)))[0] == 200
+            return list((await up.recorder.close(access)).spans)
+
+    ids, logprobs, count = (span.call for span in asyncio.run(go()))
+    assert ids and logprobs and count
+    assert ids.choices[0].tokens is None
+    tokens = logprobs.choices[0].tokens
+    assert tokens and tokens.completion_ids == tuple(IDS) and tokens.logprobs is None
+    assert count.usage.output_tokens is None and count.usage.input_tokens is None
+
+
 def test_an_engine_that_is_killed_amid_a_call_is_an_error_of_that_call(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
