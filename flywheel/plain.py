@@ -14,3 +14,11 @@ _HIDDEN = re.compile(
 
 def plain(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"\u27e8U+{ord(found.group()):04X}\u27e9", text)
+
+
+def in_markdown(text: str) -> str:
+    """On one line, with nothing that Markdown or HTML would act on."""
+    flat = plain(" ".join(text.split())[:600])
+    for mark in "\\`*_[]|#!":
+        flat = flat.replace(mark, "\\" + mark)
+    return flat.replace("<", "&lt;").replace(">", "&gt;")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flywheel.home import Home
 from flywheel.lineage import Checkpoint, Dataset, Decision, Evaluation, Run, SliceResult
+from flywheel.plain import in_markdown
 from serving.registry import CHECKPOINT, RUN, Registry, versions_of
 from serving.registry_versions import ANSWER, REASON, WISH
 from serving.routing import ProjectRoute, read
@@ -128,7 +129,7 @@ def model_page(ledger: Ledger, versions: Sequence["ModelVersion"]) -> str:
             )
         if route.challenger is not None and route.share:
             lines.append(f"{route.challenger.name} answers {route.share:.1%} as a canary.")
-        lines += ["", f"Base model: `{_plain(route.base_model)}`."]
+        lines += ["", f"Base model: `{in_markdown(route.base_model)}`."]
     lines += [
         "",
         f"To ask for a version: tag it `{WISH}`, or move the alias `challenger` to it. It goes "
@@ -153,11 +154,11 @@ def _state(ledger: Ledger, name: str, tags: Mapping[str, str]) -> str:
         return "Not judged yet."
     last = decided[-1]
     if last.outcome == "waiting":
-        return f"**Waits for a person**: {_plain(last.reason)}"
+        return f"**Waits for a person**: {in_markdown(last.reason)}"
     if last.outcome == "rolled_back":
-        return f"**Rolled back** by {_plain(last.by)}: {_plain(last.reason)}"
-    answered = f" Asked for, and {_plain(tags[ANSWER])}." if REASON in tags else ""
-    return f"**{last.outcome}** by the {last.gate} gate: {_plain(last.reason)}.{answered}"
+        return f"**Rolled back** by {in_markdown(last.by)}: {in_markdown(last.reason)}"
+    answered = f" Asked for, and {in_markdown(tags[ANSWER])}." if REASON in tags else ""
+    return f"**{last.outcome}** by the {last.gate} gate: {in_markdown(last.reason)}.{answered}"
 
 
 def _standing(route: ProjectRoute | None, name: str) -> str | None:
@@ -179,7 +180,7 @@ def _since(ledger: Ledger, name: str) -> str:
         (one for one in reversed(ledger.decisions)
          if one.deployment == name and one.outcome in taken), None
     )  # fmt: skip
-    return f" since {_time(last.at)} ({_plain(last.reason)})" if last else ""
+    return f" since {_time(last.at)} ({in_markdown(last.reason)})" if last else ""
 
 
 def _lineage(ledger: Ledger, tags: Mapping[str, str]) -> Iterator[str]:
@@ -187,7 +188,7 @@ def _lineage(ledger: Ledger, tags: Mapping[str, str]) -> Iterator[str]:
     if run is None:
         yield "A person registered it here: no turn of this home trained it."
         if CHECKPOINT in tags:
-            yield f"Weights: `{_plain(tags[CHECKPOINT])}`."
+            yield f"Weights: `{in_markdown(tags[CHECKPOINT])}`."
         return
     dataset = ledger.datasets.get(run.dataset_id or "")
     if dataset is not None:
@@ -218,7 +219,7 @@ def _evaluation(evaluation: Evaluation) -> Iterator[str]:
 def _row(row: SliceResult) -> str:
     interval = f"{_signed(row.low)} … {_signed(row.high)}" if row.low is not None else "too few"
     return (
-        f"| {_plain(row.name)} | {row.problems} | {_number(row.champion)} "
+        f"| {in_markdown(row.name)} | {row.problems} | {_number(row.champion)} "
         f"| {_number(row.candidate)} | {_signed(row.difference)} | {interval} |"
     )
 
@@ -248,8 +249,8 @@ def _decisions(decided: Sequence[Decision]) -> Iterator[str]:
         )
     for one in decided[-20:]:
         yield (
-            f"| {_time(one.at)} | {one.outcome} | {_plain(one.gate)} | {_plain(one.by)} "
-            f"| {_plain(one.reason)} |"
+            f"| {_time(one.at)} | {one.outcome} | {in_markdown(one.gate)} | {in_markdown(one.by)} "
+            f"| {in_markdown(one.reason)} |"
         )
 
 
@@ -263,11 +264,3 @@ def _number(value: float | None) -> str:
 
 def _signed(value: float | None) -> str:
     return "unknown" if value is None else f"{value:+.3f}"
-
-
-def _plain(text: str) -> str:
-    """On one line, with nothing that Markdown or HTML would act on."""
-    flat = " ".join(text.split())[:600]
-    for mark in "\\`*_[]|#!":
-        flat = flat.replace(mark, "\\" + mark)
-    return flat.replace("<", "&lt;").replace(">", "&gt;")

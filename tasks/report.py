@@ -9,6 +9,7 @@ from prefect import task
 
 from flywheel import durable
 from flywheel.lineage import Deployment
+from flywheel.plain import in_markdown
 from tasks.events import turn_ended
 from tasks.gates import record, verdict
 from tasks.step import worth_another_try
@@ -156,7 +157,7 @@ def turn_page(turn: Turn) -> str:
     lines = [
         f"# {turn.project}: {decision}",
         "",
-        f"{found['reason']}",
+        in_markdown(found["reason"] or ""),
         "",
         f"Serving now: **{found['deployment']}** (the turn started from {turn.champion}).",
         "",
@@ -167,7 +168,7 @@ def turn_page(turn: Turn) -> str:
     for row in [evaluation.get("overall"), *evaluation.get("slices", [])]:
         if row:
             lines.append(
-                f"| {row['name']} | {row['problems']} | {shown(row['champion'])} "
+                f"| {in_markdown(row['name'])} | {row['problems']} | {shown(row['champion'])} "
                 f"| {shown(row['candidate'])} | {shown(row['difference'])} "
                 f"| {shown(row['low'])} … {shown(row['high'])} |"
             )

@@ -12,6 +12,7 @@ from prefect import task
 from flywheel import durable
 from flywheel.ids import new_ulid
 from flywheel.lineage import Decision
+from flywheel.plain import in_markdown
 from flywheel.project import load_project
 from tasks.report import let_go, noted, shown
 from tasks.step import worth_another_try
@@ -115,13 +116,13 @@ def trial_page(found: dict[str, Any]) -> str:
     """For the Prefect artifact and MLflow's run page."""
     name = found["candidate"] or f"version {found['version']}"
     told, asked = found["evaluation"], found["asked"]
-    why = f", because: {asked['reason']}" if asked["reason"] else ""
+    why = f", because: {in_markdown(asked['reason'])}" if asked["reason"] else ""
     lines = [
         f"# Trial of {name}: {found['decision']}",
         "",
-        f"{found['reason']}",
+        in_markdown(found["reason"] or ""),
         "",
-        f"Asked for by {asked['by']}{why}. Serving now: **{found['deployment']}**.",
+        f"Asked for by {in_markdown(asked['by'])}{why}. Serving now: **{found['deployment']}**.",
     ]
     if told["problems"]:
         lines += [
