@@ -56,7 +56,10 @@ class Candidate:
         said = self.ask(encode(arguments))
         if "value" not in said:
             raise Failed(str(said.get("error")))
-        return decode(said["value"])
+        try:
+            return decode(said["value"])
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            raise Failed("it returned what is no plain data, or too deep") from None
 
     def start(self) -> None:
         """
@@ -82,7 +85,7 @@ class Candidate:
             return answer
         except Lost:
             raise
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise self.loss("the program ended its process") from None
 
     def line(self) -> bytes:

@@ -111,6 +111,23 @@ def test_one_that_takes_too_much_is_ended_and_said_to_be(
     assert eats.share == 0 and eats.reason in ("memory", "lost")
 
 
+@pytest.mark.parametrize("value", ['["z", 1]', '["s", ["l", 1]]', '["c"]', "DEEP"])
+def test_what_a_program_returns_ends_its_own_test_alone(
+    examined: Callable[..., Examined], value: str
+) -> None:
+    source = f"""
+import os
+said = {value!r}.replace("DEEP", "[" * 99_999 + "]" * 99_999)
+def double(x):
+    if x: return 2 * x
+    for answers in range(3, 9):
+        try: os.write(answers, b'{{"value": %s}}\\n' % said.encode())
+        except OSError: pass
+"""
+    found = examined(source)
+    assert found.tests == 4 and found.passed >= 2 and not found.all_passed
+
+
 def test_values_keep_their_kind(examined: Callable[..., Examined]) -> None:
     def asked(wanted: object, source: str) -> bool:
         tests = {"kind": "cases", "entry": "f", "cases": [[[], wanted]]}
