@@ -84,7 +84,7 @@ class Container(BaseModel):
 
 class Trusted(BaseModel):
     """A plain child process in a folder: for code that one would run oneself. Nothing is walled
-    off; times, output and the tree's end are bounded all the same."""
+    off; times and output are bounded all the same, and what stays in its group ends with it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["trusted"] = "trusted"
