@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 VERSIONED = ("traces", "spans", "tokens")
 """Tables whose replaced rows stay in their _history."""
+_LARGEST_BLOCK = "5GB"
+"""Of memory, to read 2048 texts of the largest size that records keep."""
 
 
 @contextlib.contextmanager
@@ -179,12 +181,24 @@ def bodies(
     else:
         wanted = table_of({"wanted_id": "VARCHAR"}, [(one,) for one in ids])
         match = "id IN (SELECT wanted_id FROM wanted)"
+    query = (
+        f"SELECT id, {body} FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {match})"
+    )
     with seen_as(database, "wanted", wanted):
-        found = database.execute(
-            f"SELECT id, {body} FROM {table} WHERE rowid IN (SELECT rowid FROM {table} "
-            f"WHERE {match})"
-        ).fetchall()
+        found = _with_room(database, query)
     return [one for one in found if one[0] in ids]
+
+
+def _with_room(database: "DuckDBPyConnection", query: str) -> list[Any]:
+    """A block of 2048 texts is read whole: where they are the largest that records keep, it takes
+    more than what all other queries are bounded to."""
+    import duckdb
+
+    try:
+        return database.execute(query).fetchall()
+    except duckdb.OutOfMemoryException:
+        database.execute(f"SET memory_limit = '{_LARGEST_BLOCK}'")
+        return database.execute(query).fetchall()
 
 
 def named(

@@ -6,7 +6,7 @@ import pytest
 from flywheel.errors import CorruptFile, FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Run
-from flywheel.records import Feedback, Grade, Problem, Span, Trace, say
+from flywheel.records import Feedback, Grade, ModelCall, Problem, Span, Trace, say
 from storage import queries, schema
 from storage.committer import commit
 from storage.database import writing
@@ -281,3 +281,20 @@ def test_a_store_of_an_older_version_says_what_to_run(
         with pytest.raises(FlywheelError, match="flywheel ingest"):
             all_of(home)
     assert len(all_of(home)) == 1
+
+
+def test_texts_that_pass_the_usual_bound_of_memory_are_read_all_the_same(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of them is read whole, whichever of them are asked for."""
+    stored(home, *(_long(number) for number in range(24)))
+    monkeypatch.setattr("storage.database._MEMORY", "16MB")
+    found = [len(batch) for batch in queries.traces(home, batch=5)]
+    assert sum(found) == 24 and max(found) == 5
+
+
+def _long(number: int) -> Trace:
+    call = ModelCall(input=(say("user", f"{number} " + "word " * 200_000),))
+    span = Span(id="a", kind="model", start=number + 1, call=call)
+    return Trace(id=f"long{number}", project="p", source="s", external_id=str(number),
+                 origin="production", spans=(span,))  # fmt: skip
