@@ -66,6 +66,8 @@ class Chat:
 
     def _check(self) -> None:
         request, limits = self.request, self.limits
+        if len(request.messages) > limits.messages:
+            raise invalid(f"there are more than {limits.messages} messages", "messages")
         if request.n is not None and request.n > limits.max_choices:
             raise invalid(f"n is {request.n}; this server allows {limits.max_choices}", "n")
         for name in ("max_tokens", "max_completion_tokens"):

@@ -19,6 +19,8 @@ T = TypeVar("T")
 class Limits(Record, frozen=True, kw_only=True):
     body: int = 32 * 2**20
     """Bytes of a request's body."""
+    messages: int = 10_000
+    """Of one request: each is an object of its own in the record."""
     answer: int = 256 * 2**20
     """Bytes of one answer of the engine, whole or streamed."""
     header: int = 32 * 2**10

@@ -214,12 +214,13 @@ def test_only_the_key_of_an_open_episode_is_answered(engine: Upstream) -> None:
 
 def test_a_bad_request_is_refused_and_counted_and_no_call(engine: Upstream) -> None:
     async def go() -> Trace:
-        limits = LIMITS.__class__(body=2000, max_tokens=2**31)
+        limits = LIMITS.__class__(body=2000, messages=20, max_tokens=2**31)
+        many = {**body(), "messages": body()["messages"] * 21}
         async with listening(engine.url, limits=limits) as up:
             access = await up.recorder.open(ticket(), FORCED._replace(calls=5))
             statuses = [
                 (await up.post(access, asked))[0]
-                for asked in (b"{", b"[]", body("x" * 3000), body(n=0), body(), body())
+                for asked in (b"{", body(n=0), body("x" * 3000), many, body(), body())
             ]
             assert statuses == [400, 400, 413, 400, 200, 429]
             return await up.recorder.close(access)
