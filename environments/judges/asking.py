@@ -1,8 +1,8 @@
 """One question to the judge: from the ledger if it was asked before, else within the day's budget.
 
 Enter: a question and the number of the vote. Leaves: a Vote, null with the reason where there is no
-verdict. Invariants: no call is made that the budget has no room for, and a reply that does not fit
-is asked to be mended once.
+verdict. Invariants: no call is made that the budget has no room for, a reply that does not fit is
+asked to be mended once, and only verdicts are kept: what could not be had is asked again.
 """
 
 import asyncio
@@ -31,7 +31,6 @@ _PICTURE_TOKENS = 2000
 """Reserved for a picture: endpoints count it differently."""
 _TEMPLATE_TOKENS = 64
 """Reserved for what a chat template puts around the messages."""
-_UNFIT_LASTS_S = 24 * 3600.0
 _NO_SCHEMA = {400, 404, 415, 422, 501}
 """What endpoints say to a `response_format` that they do not take; other mistakes are said so too,
 which is why it is remembered only where the same question without it was answered."""
@@ -70,39 +69,35 @@ class Asker(NamedTuple):
         key, loop = digest(self.digest, question.key, number), _loop(self.section.at_once)
         lock = loop.asked.setdefault(key, asyncio.Lock())
         async with lock:  # equal questions under way together are asked once
-            kept = self.ledger.get(key) if self.ledger else None
-            if kept is not None:
-                return msgspec.msgpack.decode(kept, type=Vote)._replace(cost_usd=0.0)
+            body = self.ledger.get(key) if self.ledger else None
+            kept = msgspec.msgpack.decode(body, type=Vote) if body is not None else None
+            if kept is not None and kept.value is not None:
+                return kept._replace(cost_usd=0.0)
             async with loop.turn:
-                vote, answered = await self._fresh(session, question, number)
-            if self.ledger and answered:
-                lasts_s = _UNFIT_LASTS_S if vote.value is None else None
-                self.ledger.put(key, msgspec.msgpack.encode(vote), lasts_s=lasts_s)
+                vote = await self._fresh(session, question, number)
+            if self.ledger and vote.value is not None:
+                self.ledger.put(key, msgspec.msgpack.encode(vote))
             return vote
 
-    async def _fresh(
-        self, session: "ClientSession", question: Question, number: int
-    ) -> tuple[Vote, bool]:
-        """A vote, and whether it is the judge's answer: what infrastructure or the budget withheld
-        is asked again another time."""
+    async def _fresh(self, session: "ClientSession", question: Question, number: int) -> Vote:
         said, why, costs = messages(question), "", list[float | None]()
         for _ in range(2):
             try:
                 reply, cost = await self._paid(session, question, said, number)
             except Unanswered as error:
                 costs.append(None if error.charged else 0.0)
-                return Vote(None, f"no verdict: {error}", total(costs)), False
+                return Vote(None, f"no verdict: {error}", total(costs))
             costs.append(cost)
             if reply.refusal:
                 why = f"the judge refuses: {reply.refusal[:300]}"
                 break
             found = read(question, reply.text)
             if isinstance(found, Fits):
-                return Vote(found.value, found.reason, total(costs)), True
+                return Vote(found.value, found.reason, total(costs))
             cut = f"cut at {self.section.max_tokens} tokens, " if reply.cut else ""
             why = f"the verdict does not fit: {cut}{found}"
             said = [*said, *repair(question, reply.text, found)]
-        return Vote(None, why, total(costs)), True
+        return Vote(None, why, total(costs))
 
     async def _paid(
         self, session: "ClientSession", question: Question, said: Said, number: int

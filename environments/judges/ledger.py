@@ -25,7 +25,7 @@ KEEP = 200_000
 _PRUNE_EVERY = 256
 _WAIT_S = 30.0
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, body BLOB NOT NULL, until REAL);
+CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS holds (
     id TEXT PRIMARY KEY, scope TEXT NOT NULL, day TEXT NOT NULL, until REAL NOT NULL,
     usd REAL NOT NULL, tokens INTEGER NOT NULL
@@ -83,18 +83,13 @@ class Ledger:
 
     def get(self, key: str) -> bytes | None:
         with self._open() as database:
-            row = database.execute(
-                "SELECT body FROM verdicts WHERE key = ? AND (until IS NULL OR until > ?)",
-                [key, self.clock()],
-            ).fetchone()
+            row = database.execute("SELECT body FROM verdicts WHERE key = ?", [key]).fetchone()
         return row[0] if row else None
 
-    def put(self, key: str, body: bytes, *, lasts_s: float | None = None) -> None:
-        """Keeps `body`; a verdict that did not fit is kept for a while only."""
-        until = None if lasts_s is None else self.clock() + lasts_s
+    def put(self, key: str, body: bytes) -> None:
         with self._writing() as database:
             at = database.execute(
-                "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?)", [key, body, until]
+                "INSERT OR REPLACE INTO verdicts (key, body) VALUES (?, ?)", [key, body]
             ).lastrowid
             if at and (at % _PRUNE_EVERY == 0 or self.keep < _PRUNE_EVERY):
                 database.execute("DELETE FROM verdicts WHERE rowid <= ?", [at - self.keep])

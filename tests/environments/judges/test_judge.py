@@ -121,13 +121,15 @@ def test_a_reply_that_does_not_fit_is_asked_to_be_mended_once(
     assert "no JSON object" in endpoint.asked[1]["messages"][3]["content"]
 
 
-def test_what_never_fits_is_null_with_the_reason_and_is_paid_for_once_a_day(
+def test_what_never_fits_is_null_with_the_reason_and_asked_again_another_time(
     judge: Opens, endpoint: Endpoint
 ) -> None:
     endpoint.verdict = lambda body: "The answer deserves 4."
     said = scored(judge())
     assert said.value is None and "does not fit" in said.reason and len(endpoint.asked) == 2
-    assert scored(judge())[:2] == said[:2] and len(endpoint.asked) == 2
+    endpoint.verdict = lambda body: 4
+    assert scored(judge()).value == 1.0 and len(endpoint.asked) == 3
+    assert scored(judge()).value == 1.0 and len(endpoint.asked) == 3
 
 
 def test_a_repair_that_the_budget_has_no_room_for_costs_what_the_first_reply_did(
@@ -139,7 +141,7 @@ def test_a_repair_that_the_budget_has_no_room_for_costs_what_the_first_reply_did
     assert said.cost_usd == pytest.approx(0.0002)
 
 
-def test_a_refusal_is_null_and_not_asked_again(judge: Opens, endpoint: Endpoint) -> None:
+def test_a_refusal_is_null_and_not_asked_to_be_mended(judge: Opens, endpoint: Endpoint) -> None:
     refused = completion(None, None, message={"refusal": "I cannot judge this."})
     filtered = completion("", None, finish_reason="content_filter")
     for number, body in enumerate((refused, filtered)):

@@ -85,16 +85,11 @@ def test_a_reservation_of_a_process_that_died_ends_and_is_counted_as_lost(tmp_pa
     assert ledger.spent("shop")[:5] == (2, 10, 0.3, 1, 1)
 
 
-def test_verdicts_are_bounded_and_those_that_did_not_fit_pass(tmp_path: Path) -> None:
-    clock = Clock()
-    ledger = Ledger(tmp_path / "j.sqlite", keep=3, clock=clock)
+def test_verdicts_are_bounded(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "j.sqlite", keep=3)
     for number in range(6):
         ledger.put(f"{number}", b"%d" % number)
     assert [ledger.get(f"{number}") for number in range(6)] == [None] * 3 + [b"3", b"4", b"5"]
-    ledger.put("unfit", b"x", lasts_s=10)
-    assert ledger.get("unfit") == b"x"
-    clock.now += 11
-    assert ledger.get("unfit") is None
 
 
 def test_a_damaged_file_is_told_as_that(tmp_path: Path) -> None:
