@@ -19,6 +19,7 @@ import msgspec
 from flywheel.errors import ProjectError
 from flywheel.progress import report
 from flywheel.records import Problem, Record
+from tasks.env_words import SHOWN, counts, differ, short, worst
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 LOW = 0.5
 """The most that a wrong answer may earn."""
 FULL = 1.0 - 1e-9
-SHOWN = 3
 _LIMIT_S = 1800.0
 
 
@@ -96,7 +96,7 @@ def spread(problems: Sequence[Problem], limit: int | None) -> list[Problem]:
 
 def _readable(problems: Sequence[Problem], read: "Read") -> Finding:
     left_out = {name: count for name, count in read.left_out.items() if name != "not readable"}
-    said = f"{len(problems)} problems" + (f", left out: {_counts(left_out)}" if left_out else "")
+    said = f"{len(problems)} problems" + (f", left out: {counts(left_out)}" if left_out else "")
     if read.rejects:
         some = "; ".join(str(one) for one in read.rejects[:SHOWN])
         return _finding("problems load", False, f"{said}; {len(read.rejects)} unreadable: {some}")
@@ -126,7 +126,7 @@ def _leaks(environment: "Environment", problems: Sequence[Problem]) -> Finding:
     leaks = [one for one in problems if one.split == "train" and one.text and index.near(one.text)]
     how = f"nearer than {asked:g}" if asked else "of equal words (the set asks for no more)"
     if leaks:
-        told = "; ".join(_short(one.text) for one in leaks[:SHOWN])
+        told = "; ".join(short(one.text) for one in leaks[:SHOWN])
         return _finding("no leaks", False, f"{len(leaks)} training problems {how}: {told}")
     return _finding("no leaks", True, f"no training problem is a held-out one, {how}")
 
@@ -145,7 +145,7 @@ def _gold(made: "Sequence[Scored]", asked: Sequence[Problem]) -> Finding:
     )
     if not known:
         return _finding("gold answers", False, "none is known: `gold` gives one for a problem")
-    return _finding("gold answers", not short, f"{said}{_worst(short)}")
+    return _finding("gold answers", not short, f"{said}{worst(short)}")
 
 
 def _wrong(made: "Sequence[Scored]") -> Finding:
@@ -156,14 +156,16 @@ def _wrong(made: "Sequence[Scored]") -> Finding:
     unknown = [one for one in wrong if one.score is None]
     high = [one for one in wrong if one.score is not None and one.score > LOW]
     said = f"{len(wrong) - len(high) - len(unknown)} of {len(wrong)} earn {LOW:g} or less"
-    return _finding("wrong answers", not high and not unknown, said + _worst([*high, *unknown]))
+    return _finding("wrong answers", not high and not unknown, said + worst([*high, *unknown]))
 
 
 def _told_apart(made: "Sequence[Scored]") -> Finding:
     """Gold of another problem that has another truth: now and then it may be right too."""
-    swapped = [one for one in made if one.which == "swapped" and one.score is not None]
+    asked = [one for one in made if one.which == "swapped"]
+    swapped = [one for one in asked if one.score is not None]
     if not swapped:
-        return _finding("answers told apart", None, "no two problems with different answers")
+        said = "none of them could be graded" if asked else "no two problems with different answers"
+        return _finding("answers told apart", None, said)
     full = [one for one in swapped if one.score is not None and one.score >= FULL]
     said = f"{len(full)} of {len(swapped)} answers to another problem earn full marks"
     return _finding("answers told apart", 2 * len(full) <= len(swapped), said)
@@ -175,24 +177,28 @@ def _same(first: "Sequence[Scored]", second: "Sequence[Scored]") -> Finding:
 
     one, other = by(first), by(second)
     apart = [key for key in one | other if one.get(key) != other.get(key)]
+    if not any(value is not None for rewards in one.values() for value in rewards.values()):
+        return _finding("deterministic", None, "no answer could be graded")
     if not apart:
         said = f"{len(one)} answers graded alike in two processes of different hash seeds"
         return _finding("deterministic", True, said)
     told = "; ".join(
-        f"{key[1]} of {key[0][:8]}: {_differ(one.get(key), other.get(key))}"
-        for key in apart[:SHOWN]
+        f"{key[1]} of {key[0][:8]}: {differ(one.get(key), other.get(key))}" for key in apart[:SHOWN]
     )
     return _finding("deterministic", False, f"{len(apart)} answers graded otherwise: {told}")
 
 
 def _by_harness(made: "Sequence[Scored]") -> Iterable[Finding]:
-    """Only where both routes were gone: a harness that spoils what a trace made by hand earns."""
+    """Only where both routes were gone: a harness that spoils what a trace made by hand earns may
+    mean it; one in which episodes break does not hold."""
     by_hand = {one.problem for one in made if one.route == "trace" and one.which == "gold"}
     led = [one for one in made if one.route == "harness" and one.problem in by_hand]
     if led:
         short = [one for one in led if one.score is None or one.score < FULL]
         said = f"{len(led) - len(short)} of {len(led)} gold answers earn it by way of the harness"
-        yield _finding("gold by the harness", None if short else True, said + _worst(short))
+        broken = any(one.score is None for one in short)
+        ok = False if broken else None if short else True
+        yield _finding("gold by the harness", ok, said + worst(short))
 
 
 def _twice(
@@ -220,31 +226,5 @@ def _twice(
     return made
 
 
-# --- words
-
-
 def _finding(check: str, ok: bool | None, found: str) -> Finding:
     return Finding(check=check, ok=ok, found=found)
-
-
-def _worst(found: "Sequence[Scored]") -> str:
-    if not found:
-        return ""
-    told = (f"problem {one.problem[:8]}: {one.why if one.score is None else f'{one.score:.3f}'}"
-            for one in found[:SHOWN])  # fmt: skip
-    return ". " + "; ".join(told)
-
-
-def _differ(one: Any, other: Any) -> str:
-    if one is None or other is None:
-        return "graded once only"
-    names = [name for name in one | other if one.get(name) != other.get(name)]
-    return ", ".join(f"{name} {one.get(name)} then {other.get(name)}" for name in names[:SHOWN])
-
-
-def _counts(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in found.items())
-
-
-def _short(text: str) -> str:
-    return repr(text[:60] + ("\u2026" if len(text) > 60 else ""))

@@ -24,6 +24,7 @@ from environments.grading import Item, grade_all, score
 from environments.load import load_environment, problems_of
 from flywheel.records import Grade, Problem, Record, Trace
 from tasks.env_scripted import NAME, scripted
+from tasks.env_words import brief
 
 Which = Literal["gold", "wrong", "swapped"]
 Route = Literal["trace", "harness"]
@@ -136,9 +137,10 @@ def _scored(
     }
     counted = [one for one in grades if one.reward not in apart]
     value = score(counted)
-    missing = [f"{one.reward}: {one.reason}" for one in counted
+    missing = [f"{one.reward}: {brief(one.reason or 'no reason was kept')}" for one in counted
                if one.value is None and one.weight > 0]  # fmt: skip
-    why = failed or "; ".join(missing) or "no reward here does without a judge or a group"
+    told = "; ".join(missing) or "no reward here does without a judge or a group"
+    why = brief(failed) if failed else told
     return Scored(
         problem=answer.problem.id,
         which=answer.which,

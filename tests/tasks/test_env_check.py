@@ -111,6 +111,41 @@ class Counter(Environment):
     assert told["gold answers"].ok and told["gold answers"].found.startswith("2 of 2"), found
 
 
+def test_what_breaks_in_every_episode_or_reward_does_not_hold_and_is_told_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "environment.py").write_text("""
+from environments.define import Environment, reward
+from environments.tasksets.contract import TaskSet
+
+class Acts(Environment):
+    tasks = TaskSet(path="problems.jsonl", heldout_share=1.0, near_duplicate=None)
+
+    async def act(self, episode):
+        return None + 1
+
+    @reward()
+    def right(self, problem, answer):
+        return answer == problem.answer
+
+class Raises(Acts):
+    act = Environment.act
+
+    @reward()
+    def right(self, problem, answer):
+        raise LookupError("nowhere")
+""")
+    rows = [{"prompt": f"what is {n}", "answer": str(n)} for n in range(4)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    acts, raises = (check(f"environment.py:{name}", tmp_path, {}) for name in ("Acts", "Raises"))
+    assert not acts.passed and findings(acts)["gold by the harness"] is False
+    told = {one.check: one.found for one in raises.findings}
+    assert findings(raises)["gold answers"] is False
+    assert findings(raises)["answers told apart"] is None is findings(raises)["deterministic"]
+    assert told["gold answers"].count("nowhere") == 1 and "3 answers more" in told["gold answers"]
+    assert "environment.py:20" in told["gold answers"] and "Traceback" not in str(told)
+
+
 @pytest.mark.slow
 def test_the_new_one_passes_its_test_and_is_found_where_its_wheel_is_installed(
     tmp_path: Path,
