@@ -2,7 +2,7 @@
 
 Enter a folder with a pyproject.toml that names its environment in the entry-point group. Leave a
 wheel and a source archive. Invariant: what is built holds the problems that the environment names,
-or is not built; nothing is downloaded.
+or is not built, and what was built before stays; nothing is downloaded.
 """
 
 import shutil
@@ -93,53 +93,64 @@ def build(folder: Path) -> Built:
     backend = text.get("build-system", {}).get("build-backend", _BACKEND)
     if backend != _BACKEND:
         raise UsageError(f"{folder} is built by {backend}: this command builds with {_BACKEND}")
-    out = folder / "dist"
-    out.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="flywheel-build-") as place:
         source = shutil.copytree(folder, Path(place) / "source", ignore=_NOT_OURS)
         done = subprocess.run(
-            [sys.executable, "-c", _BUILD, str(out.resolve())],
+            [sys.executable, "-c", _BUILD, place],
             cwd=source, capture_output=True, text=True, timeout=600,
         )  # fmt: skip
-    if done.returncode != 0:
-        raise ProjectError(f"{folder} cannot be built: {done.stderr.strip()[-1500:]}")
-    archive, wheel = done.stdout.split()[-2:]
-    built = Built(out / wheel, out / archive, tuple(names))
-    _whole(built.wheel, names)
-    return built
+        if done.returncode != 0:
+            raise ProjectError(f"{folder} cannot be built: {done.stderr.strip()[-1500:]}")
+        archive, wheel = (Path(place) / one for one in done.stdout.split()[-2:])
+        _whole(wheel, names, folder)
+        out = folder / "dist"
+        out.mkdir(exist_ok=True)
+        placed = [_placed(one, out) for one in (wheel, archive)]
+    return Built(placed[0], placed[1], tuple(names))
 
 
-def _whole(wheel: Path, names: dict[str, str]) -> None:
+def _placed(made: Path, out: Path) -> Path:
+    """Where one of that name lies, it is replaced at once or not at all."""
+    beside = shutil.copyfile(made, out / f".{made.name}.new")
+    return beside.replace(out / made.name)
+
+
+def _whole(wheel: Path, names: dict[str, str], folder: Path) -> None:
     """The wheel, loaded from itself, has its problems."""
     with zipfile.ZipFile(wheel) as file:
         inside = set(file.namelist())
     for name, value in names.items():
         module = value.partition(":")[0].replace(".", "/")
         if not {f"{module}.py", f"{module}/__init__.py"} & inside:
-            wheel.unlink()
             raise ProjectError(f"{name}: the wheel lacks {module}.py: [tool.setuptools] packages")
     missing = _missing(wheel, names)
+    gone = [
+        one for one in missing if not any((at / one).exists() for at in (folder, folder / "src"))
+    ]
+    if gone:
+        raise ProjectError(f"{', '.join(str(folder / one) for one in gone)}: no such task set; "
+                           "`tasks` names it")  # fmt: skip
     if missing:
-        wheel.unlink()
         raise ProjectError(
             f"the wheel lacks {', '.join(missing)}: [tool.setuptools.package-data] puts it in"
         )
 
 
 def _missing(wheel: Path, names: dict[str, str]) -> list[str]:
-    """Task sets that the environments name and the unpacked wheel does not hold."""
+    """Task sets that the environments name and the unpacked wheel does not hold: from its top."""
     code = (
         "import sys\nfrom pathlib import Path\nfrom environments.load import load_environment\n"
         "for path in sys.argv[1:]:\n"
         "    one = load_environment(path, Path())\n"
         "    if one.tasks and one.tasks.path and not (one.folder / one.tasks.path).exists():\n"
-        "        print(one.tasks.path)\n"
+        "        print((one.folder / one.tasks.path).resolve().relative_to(Path().resolve()))\n"
     )
     with tempfile.TemporaryDirectory() as place:
         with zipfile.ZipFile(wheel) as file:
             file.extractall(place)
         done = subprocess.run(
             [sys.executable, "-c", code, *names.values()],
+            cwd=place,
             env={"PYTHONPATH": ":".join([place, *filter(None, sys.path)])},
             capture_output=True, text=True, timeout=600,
         )  # fmt: skip

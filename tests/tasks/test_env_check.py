@@ -178,9 +178,12 @@ def test_the_new_one_passes_its_test_and_is_found_where_its_wheel_is_installed(
         [fresh / "bin" / "python", "-c", code], capture_output=True, text=True, timeout=60
     )
     assert said.stdout.strip() == "sums flywheel_env_sums.environment:Sums", said.stderr
+    before = built.wheel.read_bytes()
     (folder / "flywheel_env_sums" / "problems.jsonl").unlink()
-    with pytest.raises(ProjectError, match=r"problems\.jsonl"):
+    with pytest.raises(ProjectError, match=r"flywheel_env_sums/problems\.jsonl: no such task set"):
         build(folder)
+    assert built.wheel.read_bytes() == before
+    assert sorted((folder / "dist").iterdir()) == sorted([built.wheel, built.archive])
 
 
 def test_a_folder_means_the_environment_that_it_declares(
