@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from flywheel.records import Feedback
+from flywheel.reviews import NAME as REVIEW
 from serving.limits import Limits, decode, identifier
 from serving.refusal import invalid
 
@@ -87,6 +88,13 @@ def feedback_of(said: Said, projects: frozenset[str], limits: Limits, where: str
     kind = _kind(said.value, said.kind, where)
     if len(msgspec.json.encode(said.value)) > limits.text:
         raise invalid(f"{where}value is larger than {limits.text} bytes", "value")
+    if said.name == REVIEW:  # its roles are the dashboard's; a key of the gateway has none
+        raise invalid(
+            f"{where}a review is given on the dashboard (`flywheel dashboard`), by who may; send "
+            'what an answer was worth under another name, and the right answer as {"kind": '
+            '"demonstration"}',
+            "name",
+        )
     return Feedback(
         project=_project(said.project, projects, where),
         target=identifier(getattr(said, name), name, limits.identifier),

@@ -157,6 +157,7 @@ BAD: dict[str, Any] = {
     "a word": "good",
     "words": ["good"],
     "a number": 5,
+    "a review": {"trace_id": "t", "name": "review", "kind": "category", "value": "accepted"},
     "wrapped word": {"feedback": "good"},
 }
 
