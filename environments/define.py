@@ -100,6 +100,12 @@ class Environment(FromTraffic, metaclass=Body):
             raise ProjectError(
                 f"{cls.__name__}.name must be a short printable text, not {name!r:.80}"
             )
+        for hook, base in (*vars(FromTraffic).items(), *vars(Environment).items()):
+            if inspect.isfunction(base) and not callable(given := getattr(cls, hook)):
+                raise ProjectError(
+                    f"{cls.__name__}.{hook} must be a method: "
+                    f"`def {hook}{_arguments(base)}`, not {type(given).__name__}"
+                )
         if not (isinstance(cls.Config, type) and issubclass(cls.Config, BaseModel)):
             raise ProjectError(
                 f"{cls.__name__}.Config is no model: write `class Config(Environment.Config)`"
@@ -215,3 +221,7 @@ class Environment(FromTraffic, metaclass=Body):
     def wrong(self, problem: Problem) -> Sequence[str | list[Message]]:
         """Answers that must score low, the near misses first of all."""
         return ()
+
+
+def _arguments(hook: Any) -> str:
+    return f"({', '.join(inspect.signature(hook).parameters)})"

@@ -20,7 +20,7 @@ from environments.harnesses.asking import Ended, Said
 from environments.harnesses.calling import OutOfTime, bounded
 from environments.harnesses.contract import Episode, EpisodeFailed, Tool
 from environments.runtimes.contract import RuntimeFailure
-from flywheel.errors import EngineError
+from flywheel.errors import EngineError, ProjectError
 from flywheel.records import Message, Span, ToolCall, ToolResult
 
 AT_ONCE = 16
@@ -45,9 +45,14 @@ class _Came(NamedTuple):
 
 
 class Toolbox:
-    """The tools of one episode."""
+    """The tools of one episode.
+
+    Raises:
+        ProjectError: what the environment gave is no list of tools.
+    """
 
     def __init__(self, episode: Episode, tools: Sequence[Tool], *, parallel: bool = True) -> None:
+        _check(episode.environment.name, tools)
         self.episode, self.parallel = episode, parallel
         self.tools = {tool.name: tool for tool in tools}
         self.schemas: tuple[dict[str, Any], ...] = tuple(map(schema, tools))
@@ -181,3 +186,19 @@ def _validator(parameters: bytes) -> Any:
     found = msgspec.json.decode(parameters)
     Draft202012Validator.check_schema(found)
     return Draft202012Validator(found, registry=Registry())
+
+
+def _check(name: str, tools: Any) -> None:
+    form = "a list of Tool(name, description, JSON schema, call)"
+    if not isinstance(tools, list | tuple):
+        raise ProjectError(f"{name}.tools must return {form}, not {type(tools).__name__}")
+    for number, tool in enumerate(tools):
+        said = f"{name}.tools must return {form}; number {number + 1}"
+        if not isinstance(tool, Tool):
+            raise ProjectError(f"{said} is of type {type(tool).__name__}")
+        if not (isinstance(tool.name, str) and isinstance(tool.description, str)):
+            raise ProjectError(f"{said} has a name or a description that is no text")
+        if not isinstance(tool.parameters, dict):
+            raise ProjectError(f"{said} ({tool.name}) has a schema that is no dict")
+        if not callable(tool.call):
+            raise ProjectError(f"{said} ({tool.name}) has a call that cannot be called")

@@ -1,17 +1,24 @@
 import asyncio
 import json
+import re
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from environments.define import Environment
+from environments.golden import trace_of
+from environments.grading import Item, grade_all, score
 from environments.harnesses.asking import Ended
 from environments.harnesses.contract import Budget, Episode, Tool, Tools
+from environments.load import load_environment
 from environments.marks import stop
+from flywheel.errors import ProjectError
 from flywheel.records import Trace, last_answer, model_spans
 from tests.environments.playing import ended, play, says, spans
+from tests.test_docs_examples import examples
 
 NUMBER = {
     "type": "object",
@@ -47,6 +54,54 @@ class Counting(Environment):
             "half": lambda n: "\ud83d",
         }  # fmt: skip
         return [Tool(name, f"does {name}", NUMBER, call) for name, call in found.items()]
+
+
+def test_the_tool_of_the_documents_is_called(engine: Any, tmp_path: Path) -> None:
+    for name in ("orders.py", "orders.jsonl"):
+        (tmp_path / name).write_text(examples()[name])
+    environment = load_environment("orders.py:Orders", tmp_path)
+    asked = {one.answer: one for one in environment.problems().problems}
+
+    def talk(messages: list[dict[str, Any]]) -> Any:
+        came = [one["content"] for one in messages if one["role"] == "tool"]
+        return f"It is {came[-1]}." if came else [("where", {"number": "17"})]
+
+    engine.reply = says(talk)
+    (played,) = play(environment, engine.url, [asked["17"]])
+    items = [Item(played.trace, asked["17"])]
+    for one in asked.values():
+        said = [environment.gold(one), *environment.wrong(one)]
+        items += [Item(trace_of(one, text, k), one) for k, text in enumerate(said) if text]
+    values = [score(given) for given in grade_all(environment, items)]
+    assert values == [1.0, 1.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["where"], "number 1 is of type str"),
+        ({"where": 1}, "not dict"),
+        ([Tool("where", "", {}, "where")], r"number 1 \(where\) has a call that cannot be called"),
+        ([Tool("where", "", "string", print)], r"\(where\) has a schema that is no dict"),  # type: ignore[arg-type]
+        ([Tool("where", None, {}, print)], "a description that is no text"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_tool_is_refused_in_words(engine: Any, given: Any, told: str) -> None:
+    class Wrong(Environment):
+        harness = Tools()
+
+        def tools(self, episode: Episode) -> Any:
+            return given
+
+    (played,) = play(Wrong(), engine.url)
+    notes = played.trace.attributes
+    assert notes["failed_by"] == "environment" and "wrong.tools must return" in notes["failed"]
+    assert re.search(told, notes["failed"])
+
+
+def test_hooks_that_are_no_methods_are_refused_when_the_class_is_made() -> None:
+    with pytest.raises(ProjectError, match=r"def tools\(self, episode\)`, not tuple"):
+        type("Wrong", (Environment,), {"tools": ()})
 
 
 def once(*calls: Any) -> Any:
