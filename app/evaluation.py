@@ -180,6 +180,7 @@ def _setting(
         price=Price(plan.price_input, plan.price_output),
         judge=_judge(home, asked.project),
         rejects=asked.rejects,
+        unreadable=asked.unreadable,
         stored=asked.stored,
     )
 

@@ -14,6 +14,8 @@ from flywheel.home import Home
 from flywheel.records import Record
 from tasks.eval_plan import Plan, plan_of, runs
 
+_REASONS = 3
+
 
 def listed(home: Home) -> list[dict[str, Any]]:
     """The evaluations of a home, the newest first."""
@@ -69,8 +71,7 @@ def shown(summary: Mapping[str, Any]) -> str:
     if len(summary["slices"]) > 1:
         lines += [f"  {one['name'][:24]:<24} {_number(one['mean'])}  (95% {_between(one)})"
                   for one in summary["slices"]]  # fmt: skip
-    lines += [f"  {one['name'][:24]:<24} {_number(one['mean'])}  "
-              f"({'weight ' + _number(one['weight']) if one['weight'] else 'metric'})"
+    lines += [f"  {one['name'][:24]:<24} {_number(one['mean'])}  ({_weight(one)})"
               for one in summary["rewards"]]  # fmt: skip
     cost = summary["cost"]["usd"]
     lines += [
@@ -78,16 +79,24 @@ def shown(summary: Mapping[str, Any]) -> str:
         f"  cost        {summary['cost']['reason'] if cost is None else f'${cost:.4f}'}",
         f"  ended       {', '.join(f'{name}: {n}' for name, n in summary['ended'].items())}",
     ]
-    for count, what in (
-        (episodes["not_graded"], "episodes could not be graded"),
-        (summary["unreadable_problems"], "rows of the task set could not be read"),
-    ):
-        lines += [f"  {count} {what}"] if count else []
+    if episodes["not_graded"]:
+        lines.append(f"  {episodes['not_graded']} episodes could not be graded")
+        lines += [f"    {times} times: {why or 'no reason was kept'}"
+                  for why, times in list(summary["not_graded"].items())[:_REASONS]]  # fmt: skip
+    if summary["unreadable_problems"]:
+        lines.append(f"  {summary['unreadable_problems']} rows of the task set could not be read")
+        lines += [f"    {one}" for one in summary["unreadable"]]
     lines += [f"  {name} moves no score: {why}" for name, why in summary["informing"].items()]
     if episodes["infrastructure"]:
         lines.append(f"  {episodes['infrastructure']} episodes failed for infrastructure: "
                      f"`flywheel eval --resume {summary['run']}` makes them again")  # fmt: skip
     return "\n".join([*lines, f"  report      {summary['report']}"])
+
+
+def _weight(one: Mapping[str, Any]) -> str:
+    if one["kind"] == "metric":
+        return "metric"
+    return f"weight {_number(one['weight'])}" + (" a step" if one["kind"] == "step" else "")
 
 
 def _few(passed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

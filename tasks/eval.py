@@ -52,6 +52,8 @@ class Setting(NamedTuple):
     price: Price = Price()
     judge: "Judge | None" = None
     rejects: int = 0
+    unreadable: tuple[str, ...] = ()
+    """The first of these: file, line, reason."""
     stored: bool = False
     """The problems are the store's own, and need not be put there."""
 
@@ -83,10 +85,9 @@ def evaluate(
 
 def _rows(setting: Setting) -> Rows:
     environment = setting.environment
-    grouped = environment is not None and any(
-        method.mark.kind == "group_reward" for method in environment.methods
-    )
-    return Rows(setting.problems, setting.plan.samples, whole_groups=grouped)
+    methods = environment.methods if environment is not None else ()
+    grouped = frozenset(one.name for one in methods if one.mark.kind == "group_reward")
+    return Rows(setting.problems, setting.plan.samples, bonuses=grouped)
 
 
 async def _played(setting: Setting, work: Work, served: "Served", playing: Playing) -> None:
@@ -181,8 +182,13 @@ def concluded(setting: Setting, log: EvalLog, work: Work) -> dict[str, Any]:
             price=setting.price,
         ),
         "unreadable_problems": setting.rejects,
+        "unreadable": list(setting.unreadable),
     }
-    about = {"environment": plan.environment, "model": summary["model"], "told": _told(plan)}
+    about = {
+        "environment": plan.environment,
+        "model": summary["model"],
+        "told": _told(plan, setting.pass_mark),
+    }
     summary["report"] = str(write_report(setting.folder, about, summary, listed, rows.problems))
     text = msgspec.json.format(msgspec.json.encode(summary))
     durable.write(setting.folder / "summary.json", text)
@@ -209,11 +215,12 @@ def _order(problems: list[Problem]) -> Callable[[tuple[str, int]], tuple[int, in
     return lambda key: (place.get(key[0], len(place)), key[1])
 
 
-def _told(plan: Plan) -> list[str]:
+def _told(plan: Plan, pass_mark: float) -> list[str]:
     told = [
         f"{plan.samples} attempts a problem",
         f"temperature {plan.temperature:g}",
         f"at most {plan.max_tokens} tokens an answer",
+        f"passed from {pass_mark:g} on, group rewards aside",
         f"{plan.split} problems",
     ]
     if plan.config:

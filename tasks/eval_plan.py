@@ -19,6 +19,7 @@ from flywheel.home import Home
 from flywheel.ids import digest, new_ulid
 from flywheel.project import Project, load_project
 from flywheel.records import Problem, Record
+from tasks.env_words import SHOWN
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -74,6 +75,8 @@ class Asked(NamedTuple):
     problems: list[Problem]
     rejects: int = 0
     """Rows of the task set that could not be read."""
+    unreadable: tuple[str, ...] = ()
+    """The first of these: file, line, reason."""
     project: Project | None = None
     stored: bool = False
     """The problems are the store's own."""
@@ -97,7 +100,8 @@ def found(path: str, config: Mapping[str, Any], folder: Path | None) -> Asked:
     read = problems_of(environment)
     problems = list(read.problems)
     name, grader = environment.name, environment.digest
-    return Asked(name, grader, environment, problems, len(read.rejects), project)
+    rejects = tuple(str(one) for one in read.rejects[:SHOWN])
+    return Asked(name, grader, environment, problems, len(read.rejects), rejects, project)
 
 
 def loaded(

@@ -15,8 +15,8 @@ function make(tag, className, text) {
 const number = value => value === null || value === undefined ? "not graded" : String(Math.round(value * 1000) / 1000);
 function grading(episode) {
   if (episode.failed) return "failed";
+  if (episode.passing !== null && episode.passing >= data.pass_mark - 1e-9) return "passed";
   if (episode.score === null) return "none";
-  if (episode.score >= data.pass_mark - 1e-9) return "passed";
   return episode.score > 0 ? "partly" : "zero";
 }
 const COLOURS = { passed: "good", partly: "mid", zero: "bad", none: "none", failed: "none" };

@@ -18,7 +18,7 @@ from flywheel.records import Problem
 from tasks.eval_episode import conversation, rewards, shown
 from tasks.eval_log import Graded, Played, read_at
 from tasks.eval_plots import histogram, intervals, tries
-from tasks.eval_summary import Row
+from tasks.eval_row import Row
 
 ROOM = 24_000_000
 """Bytes of conversations that one page holds; the lowest scores come first."""
@@ -76,6 +76,7 @@ def _listed(row: Row, problem: Problem | None) -> dict[str, Any]:
         "attempt": row.attempt,
         "slice": shown(row.slice)[:60],
         "score": row.score,
+        "passing": row.passing,
         "why": shown(row.why) if row.why else None,
         "ended": shown(row.ended),
         "failed": row.failed is not None,
@@ -168,6 +169,9 @@ def _notices(summary: Mapping[str, Any], rows: int) -> str:
                      "They enter no number; --resume makes them again.")  # fmt: skip
     if episodes["not_graded"]:
         found.append(f"{episodes['not_graded']} episodes could not be graded; they enter no mean.")
+    if summary["unreadable_problems"]:
+        found.append(f"{summary['unreadable_problems']} rows of the task set could not be read: "
+                     + "; ".join(summary["unreadable"]))  # fmt: skip
     found += [f"{name} moves no score: {why}" for name, why in summary["informing"].items()]
     if rows > LISTED:
         found.append(f"Of {rows} episodes the {LISTED} with the lowest scores are listed; "
@@ -176,7 +180,7 @@ def _notices(summary: Mapping[str, Any], rows: int) -> str:
 
 
 def _tables(summary: Mapping[str, Any]) -> str:
-    rewards = [(one["name"], _n(one["weight"]), _n(one["mean"]), _range(one), one["problems"])
+    rewards = [(one["name"], _weight(one), _n(one["mean"]), _range(one), one["problems"])
                for one in summary["rewards"]]  # fmt: skip
     slices = [(one["name"], _n(one["mean"]), _range(one), one["problems"])
               for one in summary["slices"]]  # fmt: skip
@@ -189,6 +193,12 @@ def _tables(summary: Mapping[str, Any]) -> str:
     told = "".join(f"<section><h2>{_e(name)}</h2>{_table(head, rows)}</section>"
                    for name, head, rows in parts if rows)  # fmt: skip
     return f'<div class="tables">{told}</div>'
+
+
+def _weight(one: Mapping[str, Any]) -> str:
+    if one["kind"] == "metric":
+        return "metric"
+    return _n(one["weight"]) + (" a step" if one["kind"] == "step" else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

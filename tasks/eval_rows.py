@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flywheel.records import Problem
 from tasks.eval_log import Entry, Played, Sent
-from tasks.eval_summary import Row, graded_row, row_of
+from tasks.eval_row import Row, graded_row, row_of
 
 Key = tuple[str, int]
 """A problem's id and which attempt at it."""
@@ -27,13 +27,17 @@ class Pair(NamedTuple):
 
 
 class Rows:
-    def __init__(self, problems: Sequence[Problem], samples: int, *, whole_groups: bool) -> None:
+    def __init__(
+        self, problems: Sequence[Problem], samples: int, *, bonuses: frozenset[str]
+    ) -> None:
         """
         Args:
-            whole_groups: an episode is graded only once all attempts at its problem have ended.
+            bonuses: names of group rewards; where there are any, an episode is graded only once all
+                attempts at its problem have ended.
         """
         self.problems: Mapping[str, Problem] = {one.id: one for one in problems}
-        self.samples, self.whole_groups = samples, whole_groups
+        self.samples, self.bonuses = samples, bonuses
+        self.whole_groups = bool(bonuses)
         self.rows: dict[Key, Row] = {}
         self.graded: list[Key] = []
         """In the order in which their grades were written."""
@@ -62,7 +66,8 @@ class Rows:
             row = row_of(entry.trace, problem, entry.attempt, entry.failed)
             self.rows[key] = replace(row, place=place)
         else:
-            self.rows[key] = replace(graded_row(self.rows[key], entry.grades), graded_at=place)
+            row = graded_row(self.rows[key], entry.grades, self.bonuses)
+            self.rows[key] = replace(row, graded_at=place)
             self.graded.append(key)
 
     def left(self) -> Iterator[tuple[Problem, int]]:

@@ -9,14 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import field
-from msgspec.structs import replace
-
-from environments.judges.standing import INFORMS
 from environments.passing import Tried, passing
 from environments.statistics import Interval, mean_interval
-from flywheel.records import Grade, Problem, Record, Trace, model_spans
-from tasks.judging import mean, seconds_of
+from tasks.env_words import brief
+from tasks.eval_row import Row, total
+from tasks.judging import mean
 
 CONFIDENCE = 0.95
 
@@ -28,84 +25,6 @@ class Price(NamedTuple):
     output: float | None = None
 
 
-class Row(Record, frozen=True, kw_only=True):
-    """One episode, as the summary and the report's list need it."""
-
-    problem: str
-    attempt: int
-    slice: str = "all"
-    score: float | None = None
-    """None = not graded; `why` says why."""
-    why: str | None = None
-    rewards: dict[str, float | None] = field(default_factory=dict)
-    """Of the whole episode: rewards and metrics by name."""
-    weights: dict[str, float] = field(default_factory=dict)
-    """Of each; 0 = a metric."""
-    informing: dict[str, str] = field(default_factory=dict)
-    """Rewards whose judge was not shown to agree with people: why they have no weight."""
-    ended: str = "unknown"
-    failed: str | None = None
-    """Infrastructure's fault: it has no end, and is made again on resume."""
-    turns: int = 0
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-    """As the model's server or cache said it; None = it said nothing."""
-    seconds: float | None = None
-    place: tuple[int, int] = (0, 0)
-    """Of its line in the log."""
-    graded_at: tuple[int, int] | None = None
-    """Of its grades' line."""
-
-
-def row_of(trace: Trace, problem: Problem | None, attempt: int, failed: str | None) -> Row:
-    """An episode that is not graded yet."""
-    calls = [span.call for span in model_spans(trace) if span.call]
-    return Row(
-        problem=trace.problem_id or (problem.id if problem else ""),
-        attempt=attempt,
-        slice=problem.slice if problem else "all",
-        why=failed,
-        ended="infrastructure failed" if failed else ended_of(trace),
-        failed=failed,
-        turns=len(calls),
-        input_tokens=_sum(call.usage.input_tokens for call in calls),
-        output_tokens=_sum(call.usage.output_tokens for call in calls),
-        cost_usd=_sum(call.cost_usd for call in calls),
-        seconds=seconds_of(trace),
-    )
-
-
-def ended_of(trace: Trace) -> str:
-    """How the episode ended, as its harness said it."""
-    said = trace.attributes.get("ended")
-    return str(said)[:80] if said else "not said"
-
-
-def graded_row(row: Row, grades: Sequence[Grade]) -> Row:
-    """The row with its grades; a reward that could not be given leaves the score unknown."""
-    from environments.grading import score
-
-    whole = [grade for grade in grades if grade.span_id is None]
-    value = score(whole)
-    missing = [grade for grade in whole if grade.weight > 0 and grade.value is None]
-    why = None if value is not None else "none of its rewards has a weight"
-    if missing:
-        why = f"{missing[0].reward}: {missing[0].reason or 'no reason was kept'}"
-    return replace(
-        row,
-        score=value,
-        why=why,
-        rewards={grade.reward: grade.value for grade in whole},
-        weights={grade.reward: grade.weight for grade in whole},
-        informing={
-            grade.reward: why.removesuffix(")")
-            for grade in whole
-            if grade.weight == 0 and (why := (grade.reason or "").partition(INFORMS)[2])
-        },
-    )
-
-
 def summarise(
     rows: Sequence[Row], *, planned: int, samples: int, pass_mark: float, price: Price
 ) -> dict[str, Any]:
@@ -114,7 +33,7 @@ def summarise(
     Args:
         planned: episodes that the run has in all.
         samples: attempts a problem.
-        pass_mark: score from which an attempt counts as passed.
+        pass_mark: score, without group rewards, from which an attempt counts as passed.
     """
     played = [row for row in rows if row.failed is None]
     slices = sorted({row.slice for row in rows})
@@ -138,11 +57,11 @@ def summarise(
         "rewards": rewards_of(played),
         "informing": {name: why for row in played for name, why in row.informing.items()},
         "ended": dict(Counter(row.ended for row in rows).most_common()),
-        "not_graded": dict(Counter((row.why or "")[:200] for row in rows
+        "not_graded": dict(Counter(brief(row.why or "")[:200] for row in rows
                                    if row.score is None).most_common(10)),
         "tokens": {
-            "input": _sum(row.input_tokens for row in rows),
-            "output": _sum(row.output_tokens for row in rows),
+            "input": total(row.input_tokens for row in rows),
+            "output": total(row.output_tokens for row in rows),
             "not_said": sum(row.output_tokens is None for row in played),
             "output_per_episode": mean(row.output_tokens for row in played),
         },
@@ -175,23 +94,34 @@ def tried_of(rows: Iterable[Row], pass_mark: float) -> list[Tried]:
     counts: dict[str, list[int]] = {}
     for row in rows:
         found = counts.setdefault(row.problem, [0, 0])
-        if row.score is not None:
+        if row.passing is not None:
             found[0] += 1
-            found[1] += row.score >= pass_mark - 1e-9
+            found[1] += row.passing >= pass_mark - 1e-9
     return [Tried(graded, passed) for graded, passed in counts.values()]
 
 
 def rewards_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Each reward and metric by name, rewards first."""
+    """Each reward, step reward and metric by name, rewards first and metrics last."""
     weights = {name: weight for row in rows for name, weight in row.weights.items()}
-    return [
-        {"name": name, "weight": weight, **_interval_of_reward(rows, name)}
-        for name, weight in sorted(weights.items(), key=lambda item: (item[1] == 0, item[0]))
-    ]
+    steps = {name: weight for row in rows for name, weight in row.step_weights.items()}
+    whole = [
+        {"name": name, "weight": weight, "kind": "reward" if weight else "metric",
+         **_by_name(rows, name, lambda row: row.rewards)}
+        for name, weight in sorted(weights.items())
+    ]  # fmt: skip
+    by_step = [
+        {"name": name, "weight": weight, "kind": "step",
+         **_by_name(rows, name, lambda row: row.steps)}
+        for name, weight in sorted(steps.items())
+    ]  # fmt: skip
+    order = ("reward", "step", "metric")
+    return sorted([*whole, *by_step], key=lambda one: order.index(one["kind"]))
 
 
-def _interval_of_reward(rows: Sequence[Row], name: str) -> dict[str, Any]:
-    return interval_of([row for row in rows if name in row.rewards], lambda row: row.rewards[name])
+def _by_name(
+    rows: Sequence[Row], name: str, of: Callable[[Row], dict[str, float | None]]
+) -> dict[str, Any]:
+    return interval_of([row for row in rows if name in of(row)], lambda row: of(row)[name])
 
 
 def cost_of(rows: Iterable[Row], price: Price) -> dict[str, Any]:
@@ -219,9 +149,3 @@ def cost_of(rows: Iterable[Row], price: Price) -> dict[str, Any]:
 
 def _in(rows: Iterable[Row], name: str) -> list[Row]:
     return [row for row in rows if row.slice == name]
-
-
-def _sum(values: Iterable[Any]) -> Any:
-    """Of what is known; None where any is not, or nothing is there."""
-    known = list(values)
-    return None if not known or None in known else sum(known)

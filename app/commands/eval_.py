@@ -8,6 +8,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.errors import FlywheelError
 
 
 class Finite(click.FloatRange):
@@ -76,6 +77,10 @@ def command(listing: bool, as_json: bool, **asked: Any) -> None:  # fmt: skip
         return
     summary = run(settings, asked)
     echo_json(summary) if as_json else echo(shown(summary))
+    episodes = summary["episodes"]
+    if episodes["done"] and not episodes["graded"]:
+        why = next(iter(summary["not_graded"]), "no reason was kept")
+        raise FlywheelError(f"nothing could be graded: {why}")
 
 
 def _list(found: list[dict[str, Any]]) -> str:

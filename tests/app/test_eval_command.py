@@ -14,7 +14,7 @@ import click
 import pytest
 
 from app.commands.eval_ import command
-from flywheel.errors import UsageError
+from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
 from storage.queries import grades, traces
 from tests.app.calling import FLYWHEEL, ROOT, Said, surroundings
@@ -62,6 +62,20 @@ def test_a_model_that_is_not_there_ends_with_its_reason(flywheel: Flywheel, tmp_
     folder = write_sums(tmp_path / "sums")
     said = flywheel("eval", at(folder), "--model", "http://127.0.0.1:1", "--json")
     assert said.code == 1 and "no model answers at http://127.0.0.1:1" in said.object()["error"]
+
+
+def test_where_nothing_can_be_graded_the_reasons_are_printed_and_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    folder = write_sums(tmp_path / "sums", 1)
+    with (folder / "problems.jsonl").open("a") as file:
+        file.write('\n{"answer": 3}')
+    with answering(lambda _: "nan") as model, pytest.raises(FlywheelError, match="finite") as told:
+        command.main([at(folder), "--model", model.url, "--n", "2"], standalone_mode=False)
+    assert told.value.exit_code == 1
+    printed = capsys.readouterr().out
+    assert "2 times: right:" in printed and "problems.jsonl:2" in printed
 
 
 @pytest.mark.slow

@@ -42,6 +42,10 @@ class Shortest(Sums):
     @group_reward()
     def shortest(self, group):
         return [float(len(group))] * len(group)
+
+    @group_reward()
+    def bonus(self, group):
+        return [-9.0] * len(group)
 """
 )
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from app.evaluation_words import shown
 from flywheel.errors import Busy, EngineError, Full
 from serving.interception import Served
 from storage.queries import grades, problems, traces
@@ -37,6 +38,8 @@ def test_every_attempt_is_played_graded_and_in_the_store_once(tmp_path: Path) ->
     assert found["tokens"]["output"] == 60
     assert found["cost"]["usd"] == pytest.approx(12 * (10 + 2 * 5) / 1e6)
     assert found["ended"] == {"answered": 12}
+    kinds = [(one["name"], one["kind"], one["mean"]) for one in found["rewards"]]
+    assert kinds == [("right", "reward", 0.5), ("polite", "step", 0.5), ("words", "metric", 1.0)]
 
     kept = [one for batch in traces(made.home, origin="evaluation") for one in batch]
     assert len(kept) == 12 and {one.run_id for one in kept} == {made.run_id}
@@ -102,6 +105,7 @@ def test_what_cannot_be_graded_is_null_with_its_reason(tmp_path: Path) -> None:
     assert found["cost"]["usd"] is None and "--price-input" in found["cost"]["reason"]
     assert any("no finite number" in reason for reason in found["not_graded"])
     assert found["pass"][0] == {"k": 1, "any": None, "all": None, "problems": 0}
+    assert "no finite number" in shown(found)
 
 
 def test_a_group_is_graded_whole(tmp_path: Path) -> None:
@@ -110,6 +114,7 @@ def test_a_group_is_graded_whole(tmp_path: Path) -> None:
         found = evaluated(made, model)
     shortest = next(one for one in found["rewards"] if one["name"] == "shortest")
     assert shortest["mean"] == 3.0
+    assert found["pass"][0]["any"] == 1 / 3  # judged without what the group gives
     again = evaluated(made, model)  # nothing is left, and nobody is asked
     assert again["reward"] == found["reward"]
 
@@ -176,7 +181,8 @@ def test_one_process_has_a_run(tmp_path: Path) -> None:
 def test_a_judged_reward_without_weight_is_said_to_move_nothing() -> None:
     from environments.judges.standing import INFORMS
     from flywheel.records import Grade
-    from tasks.eval_summary import Row, graded_row, summarise
+    from tasks.eval_row import Row, graded_row
+    from tasks.eval_summary import summarise
 
     grades = [
         Grade(trace_id="t", reward="right", value=1.0),
