@@ -32,6 +32,7 @@ from environments.marks import (
     stop,
     weighted,
 )
+from environments.overlay import PARTS, laid_over
 from environments.runtimes.contract import RuntimeConfig
 from environments.tasksets.contract import Read, TaskSet
 from environments.wrong_keys import explain
@@ -115,10 +116,21 @@ class Environment(FromTraffic, metaclass=Body):
             type.__setattr__(cls, "Config", joined)
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self.config = self._validated(dict(config or {}))
+        self.config = self._validated(self._whole(config or {}))
         self.harness = self.config.harness or self.harness
         self.runtime = self.config.runtime or self.runtime
         self.tasks = self.config.tasks or self.tasks
+
+    @classmethod
+    def _whole(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What it says of a part (`harness`) is laid over what the class says of it."""
+        whole = dict(config)
+        for name in PARTS:
+            default = cls.Config.model_fields[name].default
+            own = default if isinstance(default, BaseModel) else getattr(cls, name)
+            if isinstance(own, BaseModel) and isinstance(whole.get(name), Mapping):
+                whole[name] = laid_over(own, whole[name])
+        return whole
 
     @classmethod
     def _validated(cls, config: dict[str, Any]) -> Config:

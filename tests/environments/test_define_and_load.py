@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from environments.define import Environment, group_reward, metric, reward
-from environments.harnesses.contract import Tools
+from environments.harnesses.contract import Budget, Single, Tools
 from environments.load import installed, load_environment, problems_of
+from environments.tasksets.contract import TaskSet
 from flywheel.errors import ProjectError
 from flywheel.records import Feedback, ModelCall, Span, Trace, say
 
@@ -227,7 +228,7 @@ class Needy(Environment):
         ({"harness": {"kind": "tools", "paralel": 1}}, "harness.paralel: .*'parallel'"),
         ({"harness": {"kind": "tools", "budget": {"turn": 1}}}, "harness.budget.turn: .*'turns'"),
         ({"harness": {"kind": "tool"}}, "harness.kind: unknown 'tool'; did you mean 'tools'"),
-        ({"harness": {"parallel": True}}, "harness: needs kind, one of compacting, "),
+        ({"runtime": {"limits": {}}}, "runtime: needs kind, one of container, "),
         ({"runtime": {"kind": "sandbox", "limits": {"wal_s": 3}}}, "limits.wal_s: .*'wall_s'"),
         ({"runtime": {"kind": "container"}}, "runtime.image: Field required"),
         ({"tasks": {"heldout": 0.5}}, "tasks.heldout: .*'heldout_share'"),
@@ -252,6 +253,18 @@ def test_weights_and_parts_of_the_configuration_stand_instead_of_the_class_s() -
     assert [method.mark.weight for method in environment.methods] == [0.25, 0.0]
     assert environment.harness.kind == "single" and environment.harness.budget.turns == 3
     assert environment.runtime is not None and environment.runtime.kind == "sandbox"
+
+
+def test_what_a_part_does_not_name_stays_the_class_s() -> None:
+    class Own(Environment):
+        harness = Tools(parallel=False, budget=Budget(turns=9, wall_s=5))
+        tasks = TaskSet(kind="made", seed=3, options={"tasks": {"a": {}, "b": {}}, "items": 5})
+
+    own = Own({"harness": {"budget": {"turns": 8}}, "tasks": {"options": {"tasks": {"c": {}}}}})
+    assert own.harness == Tools(parallel=False, budget=Budget(turns=8, wall_s=5))
+    assert own.tasks == TaskSet(kind="made", seed=3, options={"tasks": {"c": {}}, "items": 5})
+    elsewhere = Own({"harness": {"kind": "single"}, "tasks": {"path": "rows.jsonl"}})
+    assert elsewhere.harness == Single() and elsewhere.tasks == TaskSet(path="rows.jsonl")
 
 
 HEAD = """
