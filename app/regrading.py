@@ -16,12 +16,14 @@ from tasks.regrade import Judging, Narrowed
 if TYPE_CHECKING:
     from environments.define import Environment
     from environments.grading import Item
+    from environments.judges.judge import ModelJudge
 
 
 class Grader(NamedTuple):
     environment: "Environment"
     project: Project | None
     judging: Judging
+    judge: "ModelJudge | None"
 
 
 def grader_of(
@@ -40,7 +42,7 @@ def grader_of(
     if not name and folder is None:
         folder = _folder_of(home, trace)
     environment, project = loaded(name, configuration(pairs), folder)
-    return Grader(environment, project, _judging(home, project))
+    return _grader(home, environment, project)
 
 
 def _folder_of(home: Home, trace: str | None) -> Path:
@@ -55,18 +57,18 @@ def _folder_of(home: Home, trace: str | None) -> Path:
     return folder
 
 
-def _judging(home: Home, project: Project | None) -> Judging:
+def _grader(home: Home, environment: "Environment", project: Project | None) -> Grader:
     """Recorded traces are judged as a turn judges them: a share of them, until the budget ends."""
     from tasks.judges import judge_of, sampled
 
     if project is None or project.judge is None:
-        return list
+        return Grader(environment, project, list, None)
     judge = judge_of(project, home)
 
     def judging(items: "list[Item]") -> "Sequence[Item]":
         return sampled(items, project, judge)
 
-    return judging
+    return Grader(environment, project, judging, judge)
 
 
 def span_of_time(project: Project | None, since: str | None, until: str | None) -> Narrowed:

@@ -24,6 +24,7 @@ from environments.board import LOOP, LOST, RUNNING, WAITING, Board, Outcome
 from environments.isolated import GIVE_UP, Inside, Lane, after_loss, given_up, limit_of
 from environments.offered import Call
 from flywheel.plain import plain
+from flywheel.progress import report
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -33,6 +34,8 @@ MEMORY = 2 << 30
 PRINTED = 64 << 10
 """Bytes that the rewards of one batch may print; the rest is not shown."""
 _DIED = "the reward ended its process"
+_TOLD_S = 1.0
+"""Between two words on how far a judge has come."""
 
 
 def run_isolated(environment: "Environment", lanes: Sequence[Lane], slots: int) -> list[Outcome]:
@@ -70,6 +73,7 @@ class _Outside:
         self.calls = {call.at: call for lane in lanes for call in lane}
         self.lost: Counter[str] = Counter()
         self.printed = 0
+        self.judged = [call for call in self.calls.values() if getattr(call.judge, "spent", None)]
 
     def after(self, lanes: list[Lane]) -> list[list[Lane]]:
         """Runs one child on `lanes`; returns what is left to be done, the next last.
@@ -157,17 +161,29 @@ class _Outside:
             poll.register(ended, select.POLLIN)
             poll.register(prints, select.POLLIN)
             while True:
+                self._tell()
                 at, seconds = self.board.at_work()
                 limit = self._limit(at)
                 if seconds >= limit and self.board.at_work()[0] == at:
                     return f"took longer than {limit:g} s"
-                for fd, _ in poll.poll(max(limit - seconds, 0) * 1000 + 1):
+                wait_s = max(limit - seconds, 0)
+                for fd, _ in poll.poll(
+                    (min(wait_s, _TOLD_S) if self.judged else wait_s) * 1000 + 1
+                ):
                     if fd == ended:
+                        self._tell()
                         return _DIED
                     if not self._show(prints):
                         poll.unregister(prints)
         finally:
             os.close(ended)
+
+    def _tell(self) -> None:
+        """A judge takes its time: how far it has come, and what it spent."""
+        if self.judged:
+            done = sum(not self._open(call) for call in self.judged)
+            note: str = self.judged[0].judge.spent()  # type: ignore[union-attr]
+            report("judging", done, len(self.judged), note)
 
     def _limit(self, at: int) -> float:
         calls = self.calls.values() if at == LOOP else (self.calls[at],)

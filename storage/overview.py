@@ -1,5 +1,7 @@
 """What a home holds and what still waits, for people who look. Read-only, one short open each."""
 
+from collections.abc import Sequence
+
 from flywheel.home import Home
 from storage import inbox, journal
 from storage.database import reading
@@ -33,3 +35,16 @@ def known_projects(home: Home) -> list[str]:
             return []
         rows = database.execute("SELECT DISTINCT project FROM traces ORDER BY project").fetchall()
     return [name for (name,) in rows]
+
+
+def recorded(home: Home, project: str | None, origins: Sequence[str]) -> tuple[int, int | None]:
+    """How many traces of these origins there are, and when the newest began (nanoseconds)."""
+    with reading(home) as database:
+        if database is None:
+            return 0, None
+        found = database.execute(
+            "SELECT count(*), max(started) FROM traces WHERE duplicate_of IS NULL "
+            "AND origin IN (SELECT unnest($origins)) AND ($project IS NULL OR project = $project)",
+            {"origins": list(origins), "project": project},
+        ).fetchone()
+    return found or (0, None)

@@ -6,7 +6,7 @@ import msgspec
 
 from flywheel.ids import digest
 from flywheel.progress import report
-from tasks.judges import judge_of, sampled
+from tasks.judges import Heard, judge_of, sampled
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -26,7 +26,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
 
     project = project_of(turn)
     environment, judge = environment_of(project), judge_of(project, home())
-    inbox, now = Inbox(home()), moment(home())
+    inbox, now, heard = Inbox(home()), moment(home()), Heard(judge)
     graded = unknown = 0
     batches = traces(
         home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000
@@ -35,6 +35,8 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         said = feedback_for(home(), batch, snapshot=turn.sequence)
         items = [posed(environment, trace, said.get(trace.id, ())) for trace in batch]
         given = grade_all(environment, sampled(items, project, judge))
+        for one in given:
+            heard.add(one)
         grades = [grade for one in given for grade in one]
         # By content: a judge that was calibrated since, or has a new day's budget, grades anew.
         name = f"grades-{turn.run_id}-{number}-{digest(grades)[:12]}"
@@ -44,7 +46,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
         report("grading", graded + unknown)
     commit(home())
-    return {"graded": graded, "not_gradable": unknown}
+    return {"graded": graded, "not_gradable": unknown, "judge": heard.told()}
 
 
 RECORDED = ("production", "import", "demonstration")

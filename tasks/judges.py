@@ -4,9 +4,10 @@ Enter a project and a home; leaves a judge that knows how far it was shown to ag
 None where the project has none: rewards that name it are then null.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flywheel.home import Home
 from flywheel.project import Project
@@ -99,3 +100,43 @@ def day_of(trace: Trace) -> str:
         return datetime.fromtimestamp(min(starts) / 1e9, UTC).strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError):
         return ""  # a sender's clock may say anything
+
+
+class Heard:
+    """What a judge said of many traces, counted, and what that cost."""
+
+    def __init__(self, judge: "ModelJudge | None") -> None:
+        self.judge = judge
+        self.ledger = judge.ledger if judge else None
+        self.before = self.ledger.spent(judge.project) if judge and self.ledger else None
+        self.traces = self.informing = 0
+        self.reasons: Counter[str] = Counter()
+
+    def add(self, grades: Iterable[Grade]) -> None:
+        """The grades of one trace."""
+        from environments.judges.standing import INFORMS
+
+        said = [one for one in grades if one.kind == "judge"]
+        given = [one for one in said if one.value is not None]
+        self.traces += bool(given)
+        self.informing += bool(given) and not any(one.weight for one in given)
+        if said and not given:
+            reason = said[0].reason or "no verdict"
+            self.reasons[reason.split(f" ({INFORMS}")[0].split("\n")[0][:120]] += 1
+
+    def told(self) -> dict[str, Any] | None:
+        """None = no reward asks a judge."""
+        if not self.traces and not self.reasons:
+            return None
+        cost: float | None = None
+        if self.judge and self.ledger and self.before:
+            after = self.ledger.spent(self.judge.project)
+            same_day = after.calls >= self.before.calls
+            if same_day and after.unknown == self.before.unknown:
+                cost = after.usd - self.before.usd
+        return {
+            "traces": self.traces,
+            "informing": self.informing,
+            "cost_usd": cost,
+            "no_verdict": dict(self.reasons.most_common(10)),
+        }

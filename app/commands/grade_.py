@@ -1,6 +1,7 @@
 """`flywheel grade`: recorded traces, graded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,35 @@ def command(
     if as_json:
         echo_json(found)
         return
-    echo(f"graded {found['graded']}, not gradable {found['not_gradable']}")
+    for line in _lines(found, since, until):
+        echo(line)
+
+
+def _lines(found: dict[str, Any], since: str | None, until: str | None) -> Iterator[str]:
+    judged = found["judge"]
+    if found.get("traces") == 0:
+        when = f" since {since}" * bool(since) + f" until {until}" * bool(until)
+        newest = found["newest"] and datetime.fromtimestamp(found["newest"] / 1e9, UTC)
+        told = f"; the newest is of {newest:%Y-%m-%d %H:%M} UTC" if newest else ""
+        yield f"0 of {found['recorded']} recorded traces{when}: nothing was graded{told}"
+        return
+    if found["graded"] or found["not_gradable"] or not judged:
+        yield f"graded {found['graded']}, not gradable {found['not_gradable']}"
     for reason, count in found.get("reasons", {}).items():
-        echo(f"  {count} {reason}")
+        yield f"  {count} {reason}"
+    if judged:
+        yield from _heard(judged)
+
+
+def _heard(judged: dict[str, Any]) -> Iterator[str]:
+    traces, informing, usd = (judged[name] for name in ("traces", "informing", "cost_usd"))
+    parts = [f"{traces} traces judged"]
+    if informing:
+        parts.append("informing only" if informing == traces else f"{informing} informing only")
+    parts.append("cost not known" if usd is None else f"${usd:.2f}")
+    yield ", ".join(parts)
+    for reason, count in judged["no_verdict"].items():
+        yield f"  {count} not judged: {reason}"
 
 
 def _with_environment(
@@ -66,4 +93,4 @@ def _with_environment(
 
     grader = grader_of(home, environment, folder, pairs)
     which = span_of_time(grader.project, since, until)
-    return grade_recorded_with(home, grader.environment, which, grader.judging)
+    return grade_recorded_with(home, grader.environment, which, grader.judging, grader.judge)

@@ -68,6 +68,14 @@ class ModelJudge:
         waves = ceil(2 * _TOGETHER * self.section.votes / self.section.at_once)
         return waves * 2 * self.section.timeout_s + 5
 
+    def spent(self) -> str:
+        """Today, for people."""
+        if self.ledger is None:
+            return ""
+        today = self.ledger.spent(self.project)
+        priced = self.section.price_in is not None and self.section.price_out is not None
+        return f"{today.calls} calls" + (f", ${today.usd:.4f}" if priced else "") + " today"
+
     def digest_of(self, kind: Literal["score", "compare"], rubric: str) -> str:
         """Of model, rubric and settings: what calibration is kept by."""
         votes = (self.section.votes, self.section.aggregate)

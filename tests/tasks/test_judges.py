@@ -14,6 +14,7 @@ from environments.grading import score
 from environments.judges.standing import NOT_CALIBRATED
 from flywheel.errors import UsageError
 from flywheel.home import Home
+from flywheel.progress import listen
 from flywheel.settings import Settings
 from storage.queries import grades, records
 from tasks.calibrate import calibrate
@@ -72,7 +73,15 @@ def test_calibration_measures_agreement_and_lets_the_judge_gate_from_then_on(
 ) -> None:
     project = write_project(tmp_path / "desk", endpoint.url, price_in=1.0, price_out=1.0)
     traffic(home)
-    assert graded(home, project) == {"graded": 0, "not_gradable": 0}  # nothing has any weight
+    seen: list[tuple[str, int, int | None, str]] = []
+    stop = listen(lambda *said: seen.append(said))
+    told = graded(home, project)
+    stop()
+    assert (told["graded"], told["not_gradable"]) == (0, 0)  # nothing has any weight
+    cost = {"traces": 40, "informing": 40, "cost_usd": pytest.approx(0.0044), "no_verdict": {}}
+    assert told["judge"] == cost
+    steps = [said[1:] for said in seen if said[0] == "judging"]
+    assert steps[0][:2] == (0, 40) and steps[-1] == (40, 40, "40 calls, $0.0044 today")
     before = [one for one in grades(home, project="desk") if one.reward == "kind"]
     assert len(before) == 40 and all(one.weight == 0.0 for one in before)
     assert all("agreement with people is not known" in (one.reason or "") for one in before)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.commands.grade_ import _lines
 from environments.load import load_environment
 from flywheel.errors import UsageError
 from flywheel.home import Home
@@ -77,6 +78,10 @@ def test_only_the_time_that_was_asked_for(home: Home, tmp_path: Path) -> None:
     found = grade_recorded_with(home, environment, Narrowed(since=2 * HOUR, until=3 * HOUR))
     assert (found["traces"], found["graded"], found["reward"]) == (1, 1, 0.0)
     assert grade_recorded_with(home, environment, Narrowed(project="other"))["traces"] == 0
+    none = grade_recorded_with(home, environment, Narrowed(project="p", since=9 * HOUR))
+    assert list(_lines(none, "7d", None)) == [
+        "0 of 3 recorded traces since 7d: nothing was graded; the newest is of 1970-01-01 03:00 UTC"
+    ]
 
 
 def test_a_replay_shows_what_changed_and_stores_nothing_until_it_is_told(
