@@ -11,6 +11,7 @@ import msgspec
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.lineage import Calibration
+from flywheel.progress import report
 from flywheel.project import JudgeSection, Project
 from flywheel.records import Trace, last_answer, model_spans
 from tasks.judges import judge_of, judged_methods
@@ -73,7 +74,7 @@ def tried(project: Project, home: Home, trace_id: str) -> dict[str, Any]:
     from environments.grading import grade_all
     from storage.queries import feedback_for, traces
 
-    judge_section(project)
+    section = judge_section(project)
     judge, environment = judge_of(project, home), environment_of(project)
     assert judge is not None
     found = [one for batch in traces(home, ids=[trace_id]) for one in batch]
@@ -81,12 +82,23 @@ def tried(project: Project, home: Home, trace_id: str) -> dict[str, Any]:
         raise UsageError(f"no trace {trace_id} in project {project.name}: `flywheel dashboard`")
     trace = found[0]
     methods = judged_methods(environment)
+    report("asking the judge", 0, note=f"{section.model} at {section.url}")
     if not methods:
         said = asyncio.run(judge.score("", _answer(trace), context=_asked(trace)))
         return {"trace": trace_id, "verdicts": [{"reward": None, **said._asdict()}]}
     item = posed(environment, trace, feedback_for(home, found).get(trace.id, ()))
     (grades,) = grade_all(environment, [item._replace(judge=judge)], methods=methods)
     return {"trace": trace_id, "verdicts": [msgspec.to_builtins(one) for one in grades]}
+
+
+def withheld(found: dict[str, Any]) -> bool:
+    """Whether what `tried` found is no verdict at all, since the endpoint or the budget gave
+    none."""
+    from environments.judges.asking import NO_VERDICT
+
+    reasons = [one.get("reason") or "" for one in found["verdicts"] if one.get("value") is None]
+    none = len(reasons) == len(found["verdicts"])
+    return none and any(NO_VERDICT in one for one in reasons)
 
 
 def _answer(trace: Trace) -> str:

@@ -61,12 +61,16 @@ def calibrate(project: Path, limit: int, as_json: bool) -> None:
 @_project
 @_json
 def try_(trace: str, project: Path, as_json: bool) -> None:
-    """Ask PROJECT's judge about one TRACE; nothing is stored in the store."""
-    settings = start()
+    """Ask PROJECT's judge about one TRACE; nothing is stored in the store. Exit code 1: it could
+    not be asked."""
+    settings = start(progress=True)
     from flywheel.project import load_project
-    from tasks.judge_report import lines_of_verdicts, tried
+    from tasks.judge_report import lines_of_verdicts, tried, withheld
 
-    _tell(tried(load_project(project), settings.at(), trace), as_json, lines_of_verdicts)
+    found = tried(load_project(project), settings.at(), trace)
+    _tell(found, as_json, lines_of_verdicts)
+    if withheld(found):
+        sys.exit(1)
 
 
 def _tell(found: dict[str, Any], as_json: bool, lines: Any) -> None:

@@ -31,6 +31,8 @@ _PICTURE_TOKENS = 2000
 """Reserved for a picture: endpoints count it differently."""
 _TEMPLATE_TOKENS = 64
 """Reserved for what a chat template puts around the messages."""
+NO_VERDICT = "no verdict: "
+"""Begins why the endpoint, or the budget, gave none."""
 _NO_SCHEMA = {400, 404, 415, 422, 501}
 """What endpoints say to a `response_format` that they do not take; other mistakes are said so too,
 which is why it is remembered only where the same question without it was answered."""
@@ -86,7 +88,7 @@ class Asker(NamedTuple):
                 reply, cost = await self._paid(session, question, said, number)
             except Unanswered as error:
                 costs.append(None if error.charged else 0.0)
-                return Vote(None, f"no verdict: {error}", total(costs))
+                return Vote(None, f"{NO_VERDICT}{error}", total(costs))
             costs.append(cost)
             if reply.refusal:
                 why = f"the judge refuses: {reply.refusal[:300]}"

@@ -226,5 +226,10 @@ def test_the_command_shows_calibrates_and_tries(
     strict.write_text(strict.read_text() + "bar = 0.99\n")
     code, text = said("calibrate", folder)
     assert code == 3 and "kappa with people is 0.85, the bar is 0.99" in text
+    strict.write_text(strict.read_text().replace("scripted", "another"))
+    endpoint.verdict = lambda body: (401, {"error": {"message": "who are you?"}}, {})
+    code, text = said("try", "t001", folder)
+    assert code == 1 and "kind: null  no verdict: " in text and "who are you?" in text
+    assert "asking the judge" in text and f"another at {endpoint.url}" in text
     nothing = CliRunner().invoke(flywheel, ["judge", "try", "t999", folder])
     assert isinstance(nothing.exception, UsageError) and "no trace t999" in str(nothing.exception)
