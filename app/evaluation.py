@@ -13,8 +13,9 @@ import msgspec
 
 from flywheel.errors import EngineError, FlywheelError, Full, Refused, UsageError
 from flywheel.home import Home
-from flywheel.project import Project
+from flywheel.project import Project, load_project
 from flywheel.settings import Settings
+from tasks.eval_defaults import project_here, sampled_as
 from tasks.eval_plan import (
     FREE,
     Asked,
@@ -63,9 +64,16 @@ def run(settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
         folder = run_named(home, given["resume"], given["environment"] or None)
         given = _as_before(given, plan_of(folder))
     if not given["model"]:
-        raise UsageError("name the model: --model with a URL, a deployment's name, or base")
+        raise UsageError(
+            "name the model: --model with a URL, a deployment's name (NAME-vN), or base"
+        )
+    if folder is None and not given["project"]:
+        given["project"] = project_here(home, given)
     with contextlib.ExitStack() as stack:
         asked, playing = stack.enter_context(_asked(home, given))
+        if asked.project is None and given["project"]:
+            asked = asked._replace(project=load_project(given["project"]))
+        given = sampled_as(given, asked.project)
         chosen(asked, given["split"] or "heldout", given["limit"])  # before a server is started
         served = stack.enter_context(_served(home, settings, given, asked.project))
         plan = _plan(given, asked, served)
@@ -114,6 +122,7 @@ def _asked(
 def _served(
     home: Home, settings: Settings, given: Mapping[str, Any], project: Project | None
 ) -> "Iterator[Served]":
+    from tasks.eval_base import base_model, served_base
     from tasks.eval_model import at_url, deployed, is_url, key_of
 
     model = given["model"]
@@ -122,9 +131,16 @@ def _served(
         yield at_url(model, given["model_name"], key_of(given["key_env"]), tokens=tokens)
         return
     if project is None:
-        raise UsageError(
-            f"--model {model!r} is no URL, and only a project has deployments: --project FOLDER"
-        )
+        base = base_model(model, settings.models)
+        if base is None:
+            raise UsageError(
+                f"--model {model!r} is no URL and no base model in {settings.models} (`make model` "
+                "brings the demo's), and only a project has deployments (NAME-vN, and base, which "
+                "all of them stand on): --project FOLDER"
+            )
+        with served_base(base, home, settings) as served:
+            yield served
+        return
     with deployed(model, home, project, settings) as served:
         yield served
 

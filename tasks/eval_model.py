@@ -16,6 +16,7 @@ from flywheel.errors import EngineError, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.masking import why_no_key
+from flywheel.progress import report
 from flywheel.project import Project, base_folder
 from flywheel.settings import Settings, secret
 
@@ -124,13 +125,16 @@ def deployed(name: str, home: Home, project: Project, settings: Settings) -> Ite
     from serving.engines.client import EngineClient
     from serving.interception import Served
     from serving.routing import served_as
-    from serving.server import ensure
+    from serving.server import ensure, running
 
     deployment = deployment_of(name, home, project, settings)
+    if running(home) is None:
+        report("engine", 0, None, f"starting for {deployment.name}")
     with ensure(home, project, settings) as server:
         client = EngineClient(server.engine_url, access=server.access)
         with client, _loaded(client, deployment, home):
             said = client.health()
+            report("engine", 1, 1, f"{deployment.name} answers")
             yield Served(
                 client.url,
                 served_as(deployment),
@@ -154,7 +158,8 @@ def deployment_of(name: str, home: Home, project: Project, settings: Settings) -
     known |= {"base": base, base.name: base, "champion": route.champion if route else base}
     if name not in known:
         raise UsageError(
-            f"{project.name} has no deployment {name!r}; known: {', '.join(sorted(known))}. "
+            f"{project.name} has no deployment {name!r}; known: {', '.join(sorted(known))} "
+            "(NAME-vN, the champion, and base, the model that they stand on). "
             "A server elsewhere is named by its URL"
         )
     return known[name]

@@ -98,10 +98,9 @@ def found(path: str, config: Mapping[str, Any], folder: Path | None) -> Asked:
 
     environment, project = loaded(path, config, folder)
     read = problems_of(environment)
-    problems = list(read.problems)
-    name, grader = environment.name, environment.digest
     rejects = tuple(str(one) for one in read.rejects[:SHOWN])
-    return Asked(name, grader, environment, problems, len(read.rejects), rejects, project)
+    return Asked(environment.name, environment.digest, environment, list(read.problems),
+                 len(read.rejects), rejects, project)  # fmt: skip
 
 
 def loaded(
@@ -127,13 +126,9 @@ def loaded(
     if not path:
         raise UsageError("name an environment: `flywheel env list` has those that are installed")
     place = place_of(path)
-    elsewhere = project is not None and not _is_here(path) and not Path(path).is_dir()
+    elsewhere = project is not None and not Path(path.partition(":")[0]).exists()
     base = project.folder if project is not None and elsewhere else place.base
     return load_environment(place.path, base, config), project
-
-
-def _is_here(path: str) -> bool:
-    return Path(path.partition(":")[0]).is_file()
 
 
 def with_stored(home: Home, asked: Asked) -> Asked:

@@ -25,7 +25,11 @@ class Finite(click.FloatRange):
 
 @click.command("eval")
 @click.argument("environment", metavar="ENV", default="")
-@click.option("--model", help="A URL of an OpenAI-compatible server, a deployment's name, or base.")
+@click.option(
+    "--model",
+    help="A URL of an OpenAI-compatible server, a project's deployment (NAME-vN, champion), or "
+    "base, its base model; without a project the one under FLYWHEEL_MODELS.",
+)
 @click.option("--model-name", help="What the server at the URL calls the model.")
 @click.option("--key-env", metavar="VARIABLE", help="Environment variable with the server's key.")
 @click.option(
@@ -38,8 +42,16 @@ class Finite(click.FloatRange):
 @click.option("--concurrency", type=click.IntRange(1, 4096), default=32, show_default=True)
 @click.option("--limit", type=click.IntRange(1), help="The first so many problems.")
 @click.option("--split", type=click.Choice(["heldout", "train", "all"]), help="Side (heldout).")
-@click.option("--temperature", type=Finite(0, 2), help="Answers are sampled at (1.0).")
-@click.option("--max-tokens", type=click.IntRange(1), help="Of one answer (1024).")
+@click.option(
+    "--temperature",
+    type=Finite(0, 2),
+    help="Answers are sampled at (the project's [rollouts], else 1.0).",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help="Of one answer (the project's [rollouts], else 1024).",
+)
 @click.option(
     "--config",
     "pairs",
@@ -47,7 +59,11 @@ class Finite(click.FloatRange):
     metavar="KEY=VALUE",
     help="Of the environment's configuration.",
 )
-@click.option("--project", type=click.Path(path_type=Path), help="Folder with a flywheel.toml.")
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    help="Folder with a flywheel.toml (this one, or the only one of the home).",
+)
 @click.option(
     "--pass-mark",
     type=Finite(),

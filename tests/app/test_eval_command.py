@@ -34,7 +34,8 @@ def at(folder: Path) -> str:
     [
         ((), "--model"),
         (("--model", "http://u:secret@h"), "--key-env"),
-        (("--model", "base"), "--project"),
+        (("--model", "base"), "NAME-vN"),
+        (("--model", "nobody-v3"), "--project"),
         (("--model", "http://127.0.0.1:1", "--key-env", "NOT_SET_HERE"), "NOT_SET_HERE"),
         (("--resume",), "no evaluation is left unfinished"),
         (("--model", "http://127.0.0.1:1", "--config", "tolerance"), "KEY=VALUE"),
@@ -46,6 +47,7 @@ def test_what_does_not_fit_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FLYWHEEL_MODELS", str(tmp_path / "models"))
     with pytest.raises(UsageError) as told:
         command.main([at(write_sums(tmp_path / "sums")), *arguments], standalone_mode=False)
     assert says in str(told.value) and "secret" not in str(told.value)

@@ -11,6 +11,10 @@ from aiohttp import web
 from app.evaluation_words import listed
 from flywheel.errors import EngineError, FlywheelError, ProjectError, UsageError
 from flywheel.home import Home
+from flywheel.known import remember
+from flywheel.project import load_project
+from tasks.eval_base import base_model
+from tasks.eval_defaults import project_here, sampled_as
 from tasks.eval_model import at_url, key_of
 from tasks.eval_plan import (
     Plan,
@@ -24,6 +28,7 @@ from tasks.eval_plan import (
     run_named,
     runs,
 )
+from tests.app.calling import ROOT
 from tests.tasks.answering import Model, answering, last_number
 from tests.tasks.evaluating import setting, write_sums
 
@@ -161,3 +166,33 @@ def test_a_list_of_models_without_an_end_is_not_read_on(monkeypatch: pytest.Monk
         pytest.raises(EngineError, match="without an end"),
     ):
         at_url(model.url, None, None, tokens=False)
+
+
+def test_the_project_that_is_meant_and_how_it_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    project = load_project(ROOT / "tests" / "sorting")
+    given = {"environment": "math", "model": "base", "temperature": None, "max_tokens": 9}
+    monkeypatch.chdir(tmp_path)
+    assert project_here(home, given) is None
+    remember(home, project)
+    assert project_here(home, given) == project.folder
+    assert project_here(home, {**given, "model": "http://127.0.0.1:1"}) is None
+    (tmp_path / "flywheel.toml").write_text("")
+    assert project_here(home, given) == tmp_path
+    assert sampled_as(given, project) == {**given, "temperature": 0.7}
+    assert sampled_as(given, None) == given
+
+
+def test_a_base_model_needs_no_project(tmp_path: Path) -> None:
+    assert base_model("base", tmp_path) is None is base_model("nobody-v3", tmp_path)
+    for name in ("small", "large"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        if name == "small":
+            assert base_model("base", tmp_path) == tmp_path / "small"
+    assert base_model("large", tmp_path) == tmp_path / "large"
+    assert base_model(str(tmp_path / "large"), tmp_path / "none") == tmp_path / "large"
+    with pytest.raises(UsageError, match="large, small: name one"):
+        base_model("base", tmp_path)
