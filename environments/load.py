@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from environments.define import Environment
+from environments.neighbours import neighbours
 from environments.tasksets.contract import Read
 from environments.wrong_keys import nearest
 from flywheel.errors import FlywheelError, ProjectError
@@ -71,7 +72,9 @@ def _from_file(file: Path, wanted: str, config: Mapping[str, Any] | None) -> Env
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProjectError(f"no environment can be read at {file}: {error}") from error
-    return _made(_execute(file, source), str(file), wanted, config, source, file.parent)
+    module, beside = _execute(file, source)
+    whole = "\n".join([source, *(f"# {name}.py\n{beside[name]}" for name in sorted(beside))])
+    return _made(module, str(file), wanted, config, whole, file.parent)
 
 
 def _from_package(name: str, wanted: str, config: Mapping[str, Any] | None) -> Environment:
@@ -132,20 +135,21 @@ def problems_of(environment: Environment) -> Read:
         raise ProjectError(_does_not_run(where, error)) from error
 
 
-def _execute(file: Path, source: str) -> ModuleType:
+def _execute(file: Path, source: str) -> tuple[ModuleType, dict[str, str]]:
     """Runs the file as a module that sys.modules knows only meanwhile: dataclasses, msgspec and
-    pydantic look their own module up there while a class is made."""
+    pydantic look their own module up there while a class is made. Leaves it, and the texts of the
+    files beside it that it imported."""
     module = ModuleType(f"environment_{digest(str(file), source)[:12]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        with _staying():
+        with _staying(), neighbours(file.absolute().parent) as beside:
             exec(compile(source, str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         raise ProjectError(_does_not_run(str(file), error)) from error
     finally:
         sys.modules.pop(module.__name__, None)
-    return module
+    return module, beside
 
 
 @contextlib.contextmanager

@@ -53,6 +53,33 @@ def test_an_environment_is_loaded_by_path_and_leaves_no_module_behind(tmp_path: 
     assert not [name for name in set(sys.modules) - modules if name.startswith("environment_")]
 
 
+def test_files_beside_it_are_imported_graded_by_and_told_apart(tmp_path: Path) -> None:
+    before, digests = (list(sys.meta_path), set(sys.modules)), set[str]()
+    for folder, number in (("a", 1), ("b", 2), ("a", 3)):
+        place = tmp_path / folder
+        place.mkdir(exist_ok=True)
+        (place / "codes.py").write_text("from further import NUMBER\n")
+        (place / "further.py").write_text(f"NUMBER = {number}\n")
+        (place / "json.py").write_text("raise SystemExit('in a package its place')\n")
+        (place / "environment.py").write_text(
+            "import json\nfrom codes import NUMBER\n"
+            "from environments.define import Environment, reward\n\n\n"
+            "class Numbered(Environment):\n    @reward(truth=False)\n"
+            "    def number(self, answer):\n        return NUMBER\n"
+        )
+        environment = load_environment("environment.py:Numbered", place)
+        assert environment.methods[0].name == "number"
+        assert environment.number("") == number  # type: ignore[attr-defined]
+        digests.add(environment.digest)
+        assert not (place / "__pycache__").exists()
+    assert len(digests) == 3
+    assert (list(sys.meta_path), set(sys.modules)) == before
+    (tmp_path / "a" / "further.py").write_text("\n1 / 0\n")
+    with pytest.raises(ProjectError, match=r"ZeroDivisionError.*further.py:2"):
+        load_environment("environment.py:Numbered", tmp_path / "a")
+    assert (list(sys.meta_path), set(sys.modules)) == before
+
+
 def test_the_digest_changes_with_source_config_and_nothing_else(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir(), second.mkdir()
