@@ -217,6 +217,10 @@ class Environment(FromTraffic, metaclass=Body):
 
         await harness_for(self.harness).run(episode)
 
+    def lacks(self) -> str | None:
+        """What this installation lacks for it, and what brings it; None = nothing."""
+        return None
+
     # --- hooks of `flywheel env check` -------------------------------------------------------
 
     def gold(self, problem: Problem) -> str | list[Message] | None:

@@ -4,11 +4,13 @@ Leaves a row each. Invariant: one that cannot be loaded is a row with its reason
 """
 
 import importlib.util
+import sys
 from collections import Counter
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from environments.define import Environment
 from environments.load import GROUP, load_environment, problems_of
 from flywheel.errors import FlywheelError
 
@@ -29,6 +31,7 @@ def _row(name: str, value: str, package: str | None, count: bool) -> dict[str, A
         "where": value,
         "package": "shipped" if package == "flywheel" else package,
         "about": None,
+        "lacks": None,
         "problems": None,
         "reason": None,
     }
@@ -36,14 +39,29 @@ def _row(name: str, value: str, package: str | None, count: bool) -> dict[str, A
         return None
     try:
         environment = load_environment(name, Path())
-        text = type(environment).__doc__ or ""
-        row["about"] = text.strip().split("\n")[0]
+        row["about"] = _about(type(environment))
+        row["lacks"] = environment.lacks()
         if count:
             sides = Counter(one.split for one in problems_of(environment).problems)
             row["problems"] = {"train": sides["train"], "heldout": sides["heldout"]}
     except FlywheelError as error:
         row["reason"] = str(error).split("\n")[0]
+    except (Exception, SystemExit) as error:  # of `lacks`, anybody's code
+        row["reason"] = f"{type(error).__name__}: {error}".split("\n")[0]
     return row
+
+
+def _about(class_: type[Environment]) -> str:
+    """The first line of what the module says, or of the class's own words where there is none or
+    the module has several environments."""
+    module = sys.modules.get(class_.__module__)
+    own = [one for one in vars(module).values() if isinstance(one, type)
+           and issubclass(one, Environment) and one.__module__ == class_.__module__]  # fmt: skip
+    texts = [module.__doc__ if module else None, class_.__doc__]
+    if len(own) > 1:
+        texts.reverse()
+    text = next((one for one in texts if one and one.strip()), "it says nothing of itself")
+    return text.strip().split("\n")[0]
 
 
 def _is_there(value: str) -> bool:

@@ -94,11 +94,13 @@ def list_(count: bool, as_json: bool) -> None:
         echo_json({"environments": found})
         return
     for one in found:
-        echo(f"{one['name']:<14}{_of(one):<26}{one['about'] or one['reason']}")
+        echo(f"{one['name']:<14}{_of(one):<26}{one['reason'] or one['about']}")
+        if one["lacks"]:
+            echo(f"{'':<40}{one['lacks']}")
 
 
 def _of(one: dict[str, Any]) -> str:
     if one["problems"] is None:
-        return str(one["package"])
+        return str(one["package"] or "package unknown")
     sides = one["problems"]
     return f"{sides['train']} train, {sides['heldout']} held out"

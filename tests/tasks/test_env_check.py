@@ -1,5 +1,6 @@
 """What `flywheel env check` sees, and what `flywheel env new` writes."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -220,5 +221,10 @@ def test_a_package_that_does_not_run_is_a_line_of_the_list(
         point = f"[flywheel.environments]\n{name} = {name}.environment:One\n"
         (about / "entry_points.txt").write_text(point)
     monkeypatch.syspath_prepend(tmp_path)
-    reasons = {one["name"]: one["reason"] for one in listed()}
+    found = {one["name"]: one for one in listed()}
+    reasons = {name: one["reason"] for name, one in found.items()}
+    assert found["math"]["about"].startswith("Problems whose answer is one number")
+    assert all(one["about"] or one["reason"] for one in found.values())
+    here = importlib.util.find_spec("reasoning_gym") is not None
+    assert here or "make install-reasoning" in found["reasoning"]["lacks"]
     assert "SystemExit" in reasons["quits"] and "ZeroDivisionError" in reasons["raises"]

@@ -14,6 +14,8 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 class Template(Environment):
+    """Says what a good answer to such a question is."""
+
     version = "1"
     """Goes up whenever a reward changes: grades of both versions then stand side by side."""
     tasks = TaskSet(path="problems.jsonl")

@@ -5,6 +5,7 @@ answer is read between <answer> tags, as the generators' own users ask for it; w
 the whole text. Some verifiers give partial credit for a wrong answer: only full marks count.
 """
 
+import importlib.util
 import re
 from collections.abc import Sequence
 
@@ -44,6 +45,10 @@ class Reasoning(Environment):
         near_duplicate=None,
         options={"tasks": {name: {} for name in GENERATORS}, "items": 40},
     )
+
+    def lacks(self) -> str | None:
+        here = importlib.util.find_spec("reasoning_gym") is not None
+        return None if here else "reasoning-gym is not here: make install-reasoning"
 
     def posed(self, problem: Problem) -> Problem:
         """With how the answer is to be written."""

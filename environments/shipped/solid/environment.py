@@ -58,6 +58,9 @@ class Solid(Environment):
             readable = (*self.runtime.readable, self.packages)
             self.runtime = self.runtime.model_copy(update={"readable": readable})
 
+    def lacks(self) -> str | None:
+        return None if self.packages.is_dir() else _MISSING
+
     # --- problems
 
     def problems(self) -> Read:
