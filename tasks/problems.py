@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 PICKED = ("cluster", "difficulty", "tried", "pick")
 """What this adds to a problem beside `traffic`."""
+NO_ANSWERS = (
+    "only problems with a known answer are picked: send feedback of kind `demonstration`, correct "
+    "or accept answers on the dashboard's Review page, or use an environment whose rewards need no "
+    "answer (`@reward(truth=False)`)"
+)
 _NS = 1_000_000_000
 _UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -103,13 +108,15 @@ def _told(
     project: Project, traces: int, picked: Picked, champion: str, left_out: dict[str, int]
 ) -> dict[str, Any]:
     chosen = [one for one in picked.problems if "pick" in one.attributes]
+    unanswered = sum(one.answer is None for one in picked.problems)
     return {
         "project": project.name,
         "champion": champion,
         "traces": traces,
         "problems": len(picked.problems),
         "heldout": sum(one.split == "heldout" for one in picked.problems),
-        "without_answer": sum(one.answer is None for one in picked.problems),
+        "without_answer": unanswered,
+        "remedy": None if chosen or not unanswered else NO_ANSWERS,
         "picked": {side: sum(one.split == side for one in chosen) for side in ("train", "heldout")},
         "left_out": left_out,
         "clusters": [one._asdict() for one in picked.clusters],

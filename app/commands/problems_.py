@@ -44,7 +44,10 @@ def mine(project: Path, limit: int | None, since: str | None, as_json: bool) -> 
     )
     for reason, count in found["left_out"].items():
         echo(f"  left out: {count} {reason}")
-    echo(f"picked {picked['train']} for training, {picked['heldout']} for evaluation\n")
+    echo(f"picked {picked['train']} for training, {picked['heldout']} for evaluation")
+    if found["remedy"]:
+        echo(f"  {found['remedy']}")
+    echo("")
     _clusters(found["clusters"], found["champion"])
 
 

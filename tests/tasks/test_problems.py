@@ -4,7 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from app.cli import flywheel
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.project import Project, load_project
@@ -132,3 +134,15 @@ def test_an_empty_home_and_bad_words_are_told(home: Home, project: Project) -> N
         moment_of("yesterday")
     assert moment_of("1970-01-02") == 86_400 * 10**9
     assert limits(project, 10) == {"train": 6, "heldout": 4}
+
+
+def test_where_nothing_is_picked_it_says_what_to_do(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "quiet"))
+    (tmp_path / "quiet").mkdir()
+    Inbox(Home(tmp_path / "quiet")).append([trace(k) for k in range(3)])
+    said = CliRunner().invoke(flywheel, ["problems", "mine", str(project.folder)])
+    assert said.exit_code == 0, said.exception
+    assert "picked 0 for training, 0 for evaluation\n  only problems" in said.output
+    assert "kind `demonstration`" in said.output and "@reward(truth=False)" in said.output
