@@ -4,6 +4,7 @@ Enter a home, or a run's summary. Leaves rows and text; what is not known reads 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def listed(home: Home) -> list[dict[str, Any]]:
         rows.append(
             {
                 "run": folder.name,
+                "begun": _begun(folder),
                 "environment": plan.environment,
                 "model": plan.served or plan.model,
                 "state": "done" if (folder / "done").exists() else "not done",
@@ -37,6 +39,21 @@ def listed(home: Home) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _begun(folder: Path) -> str | None:
+    """When its plan was written."""
+    try:
+        written = datetime.fromtimestamp((folder / "plan.json").stat().st_mtime, UTC)
+    except OSError:
+        return None
+    return written.isoformat(timespec="seconds")
+
+
+def named(environment: str) -> str:
+    """One that lies in a file or folder by its last name; the plan has the whole path."""
+    where = Path(environment.partition(":")[0])
+    return Path(environment).name if where.is_absolute() and where.exists() else environment
 
 
 class _Reward(Record, frozen=True):
@@ -61,7 +78,7 @@ def shown(summary: Mapping[str, Any]) -> str:
     """A run in some lines of text."""
     episodes, reward, tokens = summary["episodes"], summary["reward"], summary["tokens"]
     lines = [
-        f"{summary['environment']} by {summary['model']}",
+        f"{named(summary['environment'])} by {summary['model']}",
         f"  reward      {_number(reward['mean'])}  (95% {_between(reward)}; "
         f"{reward['problems']} problems, {episodes['graded']} episodes graded)",
     ]

@@ -62,6 +62,7 @@ class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 FREE = ("key_env", "tokens", "pass_mark", "price_input", "price_output")
 """Fields that change no answer: a run may go on with others."""
+_OPTIONS = {"samples": "--n", "max_tokens": "--max-tokens", "temperature": "--temperature"}
 
 
 class Asked(NamedTuple):
@@ -162,7 +163,7 @@ def differences(then: Plan, now: Plan) -> list[str]:
     """What another try of the same run would do otherwise, in words."""
     before, after = (msgspec.to_builtins(one) for one in (then, now))
     return [
-        f"{name}: {before[name]!r} then, {after[name]!r} now"
+        f"{_OPTIONS.get(name, name)}: {before[name]!r} then, {after[name]!r} now"
         for name in before
         if name not in FREE and before[name] != after[name]
     ]

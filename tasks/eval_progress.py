@@ -20,15 +20,17 @@ class Pace:
         self._said = (0.0, "")
 
     def note(self, *, fresh: bool = False) -> str:
-        """Computed anew every few seconds; the line is shown more often."""
+        """What runs is as it is now; the rest is computed anew every few seconds only."""
         now = time.monotonic()
         if fresh or now - self._said[0] > _EVERY_S:
             self._said = (now, self._note(now - self._since))
-        return self._said[1]
+        left = self.rows.planned - self.rows.done
+        running = f"{min(max(self.begun - self.ended, 0), left)} running"
+        return " \u00b7 ".join(filter(None, (running, self._said[1])))
 
     def _note(self, seconds: float) -> str:
         rows = list(self.rows.rows.values())
-        parts = [f"{max(self.begun - self.ended, 0)} running", _reward(rows_scores(self.rows))]
+        parts = [_reward(rows_scores(self.rows))]
         tokens = sum(row.output_tokens or 0 for row in rows[-self.ended :] if self.ended)
         if tokens and seconds > 0:
             parts.append(f"{tokens / seconds:.0f} tokens/s")

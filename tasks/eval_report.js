@@ -66,7 +66,7 @@ function row(episode) {
 function show(episode) {
   const parts = [make("h2", "", episode.title || episode.problem),
     make("p", "soft", `problem ${episode.problem} · attempt ${episode.attempt + 1} · ${episode.slice} · ended: ${episode.ended}`
-      + ` · ${episode.turns} calls · ${episode.output_tokens === null ? "tokens not said" : episode.output_tokens + " tokens"}`
+      + ` · ${episode.turns} ${episode.turns === 1 ? "call" : "calls"} · ${episode.output_tokens === null ? "tokens not said" : episode.output_tokens + " tokens"}`
       + ` · trace ${episode.trace}`)];
   if (episode.why) parts.push(make("p", "notice said", episode.why));
   if (episode.rewards) parts.push(grades(episode.rewards));

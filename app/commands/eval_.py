@@ -100,10 +100,13 @@ def command(listing: bool, as_json: bool, **asked: Any) -> None:  # fmt: skip
 
 
 def _list(found: list[dict[str, Any]]) -> str:
+    from app.evaluation_words import named
+
     if not found:
         return "no evaluations in this home yet: `flywheel eval ENV --model URL`"
     return "\n".join(
-        f"{one['run']:<44} {one['state']:<12} {one['reward']:>8}  {one['environment']} by "
+        f"{one['run']:<44} {(one['begun'] or 'unknown')[:16]:<16} {one['state']:<9} "
+        f"{one['reward']:>8}  {named(one['environment'])} by "
         f"{one['model']}"
         for one in found
     )

@@ -91,7 +91,7 @@ def test_a_run_goes_on_as_it_was_or_not_at_all(flywheel: Flywheel, tmp_path: Pat
         (run / "done").unlink()
         other = flywheel("eval", "--resume", run.name, "--n", "2", "--json")
         assert other.code == 3
-        assert "samples: 1 then, 2 now" in other.object()["error"]
+        assert "--n: 1 then, 2 now" in other.object()["error"]
         before = len(model.requests)
         again = flywheel("eval", "--resume", "--json")
         assert again.code == 0 and again.object() == whole
