@@ -83,11 +83,20 @@ def replay(
 
 
 def compared(one: Regraded) -> list[Change]:
-    """Every reward of either version, in the new one's order."""
+    """Every reward of either version, in the new one's order. What people or another environment
+    gave under other names is neither's."""
     before = {(grade.reward, grade.span_id): grade for grade in one.before}
     after = {(grade.reward, grade.span_id): grade for grade in one.after}
+    own = {key: grade for key, grade in before.items() if key in after or _of_this(grade, one)}
     return [_change(one.trace.id, key, before.get(key), after.get(key))
-            for key in {**after, **before}]  # fmt: skip
+            for key in {**after, **own}]  # fmt: skip
+
+
+def _of_this(grade: Grade, one: Regraded) -> bool:
+    """Whether it may be of an earlier version: another environment poses other problems."""
+    if grade.kind in ("human", "feedback"):
+        return False
+    return one.problem is None or grade.problem_id in (None, one.problem.id)
 
 
 def _change(

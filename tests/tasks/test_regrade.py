@@ -8,7 +8,7 @@ from app.commands.grade_ import _lines
 from environments.load import load_environment
 from flywheel.errors import UsageError
 from flywheel.home import Home
-from flywheel.records import Choice, ModelCall, Problem, Span, Trace, say, trace_id
+from flywheel.records import Choice, Grade, ModelCall, Problem, Span, Trace, say, trace_id
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.queries import grades
@@ -108,5 +108,11 @@ def test_a_replay_shows_what_changed_and_stores_nothing_until_it_is_told(
     assert (one.before, one.after, one.reason_after) == (1.0, None, "no longer a reward")
     assert replay(home, new, Narrowed(), save=True)["saved"] == 9
     assert replay(home, new, Narrowed())["rewards"]["right"]["same"] == 3
+    (first, *_) = found["changes"]
+    strange = [Grade(trace_id=first.trace, reward="kind", value=1.0, grader="g", problem_id="p"),
+               Grade(trace_id=first.trace, reward="review", value=1.0, kind="human")]  # fmt: skip
+    Inbox(home).append(strange)
+    commit(home)
+    assert not {"kind", "review"} & set(replay(home, new, Narrowed())["rewards"])
     with pytest.raises(UsageError, match="no trace 'nobody'"):
         replay(home, new, Narrowed(ids=["nobody"], origins=None))
