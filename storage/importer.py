@@ -8,7 +8,7 @@ not read again. `Trace.raw` is `DIGEST#OFFSET+LENGTH`: a slice of the chunk in t
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,13 +81,13 @@ class _Tally:
 
 def import_path(
     home: Home,
-    path: Path | str,
+    path: Path | str | Sequence[Path],
     *,
     project: str,
     format: str = "auto",
     max_line: int = 64 * 2**20,
 ) -> ImportReport:
-    """Imports a file, or every file of a folder.
+    """Imports a file, or every file of a folder, or several of these.
 
     Args:
         format: a key of FORMATS; "auto" tells by each row.
@@ -103,7 +103,8 @@ def import_path(
     before = receipts.stored(home, project)
     importing = _Import(home, project, format, receipts.committed_segments(home))
     tally = importing.tally
-    found = list(files_under(Path(path)))
+    paths = [path] if isinstance(path, Path | str) else path
+    found = [file for one in paths for file in files_under(Path(one))]
     total, done = sum(file.size for file in found), 0
     for file in found:
         name = _readable(file.path)

@@ -11,7 +11,10 @@ from app.start import start
 
 
 @click.command("import")
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True,
+    type=click.Path(exists=True, path_type=Path),
+)  # fmt: skip
 @click.option("--format", "form", default="auto", help="The files' format. [default: recognised]")
 @click.option(
     "--project",
@@ -22,8 +25,10 @@ from app.start import start
     "--max-line", type=click.IntRange(1), default=64 * 2**20, help="Bytes a line may have."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(path: Path, form: str, project: Path | None, max_line: int, as_json: bool) -> None:
-    """Import PATH, a file or a folder of them (plain, .gz, .zst), into the store.
+def command(
+    paths: tuple[Path, ...], form: str, project: Path | None, max_line: int, as_json: bool
+) -> None:
+    """Import each PATH, a file or a folder of them (plain, .gz, .zst), into the store.
 
     Rows that cannot be understood are quarantined and named; exit code 1 if none could.
     """
@@ -31,7 +36,7 @@ def command(path: Path, form: str, project: Path | None, max_line: int, as_json:
     from storage.importer import import_path
 
     name = project_name(project)
-    report = import_path(settings.at(), path, project=name, format=form, max_line=max_line)
+    report = import_path(settings.at(), paths, project=name, format=form, max_line=max_line)
     found = {"project": name, **msgspec.to_builtins(report)}
     if as_json:
         echo_json(found)

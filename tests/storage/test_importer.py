@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from click.testing import CliRunner
 
+from app.cli import flywheel
 from flywheel import failpoints, progress
 from flywheel.errors import UsageError
 from flywheel.home import Home
@@ -244,6 +246,17 @@ def test_spans_of_one_trace_in_several_files_become_one_tree(home: Home, tmp_pat
     (whole,) = held(home)
     assert {span.id: span.parents for span in whole.spans} == {child: (parent,), parent: ()}
     assert not any("incomplete" in reason for reason in whole.fidelity_reasons)
+
+
+def test_several_paths_are_one_import(home: Home, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(home.root))
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        Path(f"{number}.jsonl").write_bytes(lines(chat(number)))
+    said = CliRunner().invoke(flywheel, ["import", "1.jsonl", "2.jsonl", "--json"])
+    assert said.exit_code == 0, said.output
+    found = [trace for batch in traces(home, project="default") for trace in batch]
+    assert len(found) == 2
 
 
 def test_a_span_exported_again_under_new_ids_is_counted_once(bring, home: Home):
