@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -314,19 +315,16 @@ def test_an_adapter_that_is_not_loaded_is_told_as_an_engine_that_is_away(gateway
 
 
 def test_drain_waits_for_what_is_under_way(client: EngineClient) -> None:
-    import threading
-
-    made: list[Any] = []
-    asked = threading.Thread(
-        target=lambda: made.extend(
-            client.generate("base", [1, 40], max_tokens=400, ignore_eos=True)
-        )
-    )
-    asked.start()
-    wait_for(lambda: client._under_way() > 0, 60)
-    client.drain()
-    asked.join(10)
-    assert len(made[0].token_ids) == 400
+    """So much at once that it is seen under way, however fast the machine is."""
+    with ThreadPoolExecutor(16) as pool:
+        made = [
+            pool.submit(client.generate, "base", [1, 40 + number], max_tokens=400, ignore_eos=True)
+            for number in range(16)
+        ]
+        wait_for(lambda: client._under_way() > 0, 120)
+        client.drain()
+        ended = [one.result(30) for one in made]
+    assert [len(one[0].token_ids) for one in ended] == [400] * 16
 
 
 def test_an_adapter_that_made_room_for_others_comes_back_as_it_was(
