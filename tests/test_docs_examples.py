@@ -138,8 +138,9 @@ def test_rewards_of_every_kind_load_and_say_what_they_cannot_give(tmp_path: Path
         "close": "reward",
     }  # fmt: skip
     chosen = [one for one in environment.methods if one.name in ("clear", "brief", "worked")]
-    given = {one.reward: one for one in
-             grade_all(environment, [Item(receipt("print(7)"))], methods=chosen)[0]}  # fmt: skip
+    problem = Problem(environment="scripts", messages=(say("user", "7?"),), answer="7")
+    (grades,) = grade_all(environment, [Item(receipt("print(7)"), problem)], methods=chosen)
+    given = {one.reward: one for one in grades}
     assert "[judge] in flywheel.toml" in (given["clear"].reason or "")
     assert "all traces of its problem" in (given["brief"].reason or "")
 
@@ -156,14 +157,15 @@ def test_rewards_of_every_kind_run_programs_and_scripts(tmp_path: Path) -> None:
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     environment = load_environment("rewards.py:Scripts", of_environments(tmp_path))
-    chosen = [one for one in environment.methods if one.name in ("runs", "close")]
+    chosen = [one for one in environment.methods if one.name in ("runs", "close", "brief")]
     problem = Problem(environment="scripts", messages=(say("user", "7?"),), answer="7")
-    items = [Item(receipt(text), problem) for text in ("print(3 + 4)", "print(8)")]
+    group = [msgspec.structs.replace(receipt(text), id=text) for text in ("print(3 + 4)", "1")]
+    items = [Item(one, problem, group) for one in group]
     found = grade_all(environment, items, methods=chosen, cache=tmp_path / "cache")
     values = [{one.reward: (one.value, one.reason) for one in given} for given in found]
     assert values == [
-        {"runs": (1.0, None), "close": (1.0, None)},
-        {"runs": (0.0, None), "close": (1.0, None)},
+        {"runs": (1.0, None), "brief": (0.5, None), "close": (1.0, None)},
+        {"runs": (0.0, None), "brief": (0.0, None), "close": (1.0, None)},
     ]
 
 
