@@ -27,7 +27,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     project = project_of(turn)
     environment, judge = environment_of(project), judge_of(project, home())
     inbox, now, heard = Inbox(home()), moment(home()), Heard(judge)
-    graded = unknown = 0
+    graded = unknown = seen = 0
     batches = traces(
         home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000
     )
@@ -44,7 +44,8 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         inbox.append(grades, name=name)
         graded += len({one.trace_id for one in grades if one.value is not None and one.weight})
         unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
-        report("grading", graded + unknown)
+        seen += len(batch)
+        report("grading", seen)
     commit(home())
     return {"graded": graded, "not_gradable": unknown, "judge": heard.told()}
 

@@ -77,7 +77,7 @@ def _heard(judged: dict[str, Any]) -> Iterator[str]:
     parts = [f"{traces} traces judged"]
     if informing:
         parts.append("informing only" if informing == traces else f"{informing} informing only")
-    parts.append("cost not known" if usd is None else f"${usd:.2f}")
+    parts.append("cost not known" if usd is None else f"${usd:.4f}")
     yield ", ".join(parts)
     for reason, count in judged["no_verdict"].items():
         yield f"  {count} not judged: {reason}"

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import flywheel
+from app.commands.grade_ import _lines
 from environments.grading import score
 from environments.judges.standing import NOT_CALIBRATED
 from flywheel.errors import UsageError
@@ -80,6 +81,7 @@ def test_calibration_measures_agreement_and_lets_the_judge_gate_from_then_on(
     assert (told["graded"], told["not_gradable"]) == (0, 0)  # nothing has any weight
     cost = {"traces": 40, "informing": 40, "cost_usd": pytest.approx(0.0044), "no_verdict": {}}
     assert told["judge"] == cost
+    assert list(_lines(told, None, None)) == ["40 traces judged, informing only, $0.0044"]
     steps = [said[1:] for said in seen if said[0] == "judging"]
     assert steps[0][:2] == (0, 40) and steps[-1] == (40, 40, "40 calls, $0.0044 today")
     before = [one for one in grades(home, project="desk") if one.reward == "kind"]
