@@ -88,36 +88,39 @@ async def complete(
             data=body,
             headers={"content-type": "application/json", **headers},
         ) as response:
-            data = await _read(response)
+            data = await bounded(response, LARGEST)
+            if data is None:
+                raise CallFailed(response.status, f"an answer of more than {LARGEST} bytes")
             if response.status == 200:
                 return Reply(data, response.headers)
             status = response.status
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason = str(error) or type(error).__name__
         raise EngineError(f"no answer from the engine at {base}: {reason}") from error
-    message, code = _words(data)
+    message, code = words(data)
     said = f"HTTP {status} from {base}: {message}"
     if status not in _OF_THE_CALL and code != SPENT:
         raise EngineError(said)
     raise CallFailed(status, said, code=code)
 
 
-async def _read(response: "ClientResponse") -> bytes:
+async def bounded(response: "ClientResponse", largest: int) -> bytes | None:
+    """The body; None = it has more than `largest` bytes, and the rest is not taken."""
     pieces, size = [], 0
     while piece := await response.content.readany():
         pieces.append(piece)
         size += len(piece)
-        if size > LARGEST:
+        if size > largest:
             response.close()
-            raise CallFailed(response.status, f"an answer of more than {LARGEST} bytes")
+            return None
     return b"".join(pieces)
 
 
-def _words(data: bytes) -> tuple[str, str]:
+def words(data: bytes) -> tuple[str, str]:
     """The message of an error, and its code."""
     try:
         content: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data[:500].decode("utf-8", "replace"), ""
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):

@@ -14,6 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from environments.endpoint import bounded, words
 from environments.judges.ledger import Ledger
 from environments.judges.quoting import whole
 from flywheel.errors import FlywheelError
@@ -21,7 +22,7 @@ from flywheel.ids import seed_of
 from flywheel.masking import masked
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientSession
 
 RETRIES = 5
 LARGEST_REPLY = 1 << 20
@@ -104,12 +105,16 @@ class Endpoint(NamedTuple):
             async with session.post(
                 address, json=body, headers=headers, allow_redirects=False
             ) as response:
-                data = masked(await _bounded(response), self.key)
+                said = await bounded(response, LARGEST_REPLY)
+                if said is None:
+                    reason = f"its reply has more than {LARGEST_REPLY} bytes"
+                    raise Unanswered(reason, charged=True)
+                data = masked(said, self.key)
                 if response.status == 429:
                     self._note_limit(response.headers.get("Retry-After"))
                 if response.status != 200:
-                    said = _message(data)
-                    raise Unanswered(f"HTTP {response.status} {said}", status=response.status)
+                    message, _ = words(data)
+                    raise Unanswered(f"HTTP {response.status} {message}", status=response.status)
         except aiohttp.ClientConnectorError as error:
             raise Unanswered(f"no connection to {self.url}: {error}", status=503) from error
         except aiohttp.ClientError as error:
@@ -150,15 +155,6 @@ def _loop_time(deadline: float) -> float:
     return asyncio.get_running_loop().time() + deadline - time.monotonic()
 
 
-async def _bounded(response: "ClientResponse") -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(1 << 16):
-        data += chunk
-        if len(data) > LARGEST_REPLY:
-            raise Unanswered(f"its reply has more than {LARGEST_REPLY} bytes", charged=True)
-    return bytes(data)
-
-
 def _reply(data: bytes) -> Reply:
     try:
         found = json.loads(data)
@@ -184,15 +180,6 @@ def _text(content: Any) -> str:
     if not isinstance(content, str | None):
         raise TypeError(f"content is a {type(content).__name__}")
     return whole(content or "")
-
-
-def _message(data: bytes) -> str:
-    try:
-        found = json.loads(data)
-        error = found.get("error", found)
-        return str(error.get("message", error) if isinstance(error, dict) else error)[:300]
-    except (ValueError, AttributeError, RecursionError):
-        return data[:300].decode("utf-8", "replace")
 
 
 def seconds(said: str | None) -> float:
