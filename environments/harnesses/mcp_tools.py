@@ -13,8 +13,8 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from environments.endpoint import is_local
 from environments.harnesses.contract import Episode, EpisodeFailed, McpServer, Tool
 from environments.harnesses.mcp_pipes import Served, piped
 from environments.harnesses.toolbox import WrongCall
@@ -129,7 +129,7 @@ def _transport(episode: Episode, server: McpServer, served: Served, said: IO[str
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        local = urlsplit(server.url).hostname in ("127.0.0.1", "localhost", "::1")
+        local = is_local(server.url)
         client = httpx2.AsyncClient(trust_env=not local, timeout=httpx2.Timeout(30, read=None))
         return streamable_http_client(server.url, http_client=client)
     if not server.command:
