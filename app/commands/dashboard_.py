@@ -39,13 +39,13 @@ def command(projects: tuple[Path, ...], port: int, host: str, as_json: bool) -> 
         signal.signal(number, _stop)
     with server.start(home, host, port, Path.cwd()) as child:
         at = server.url(host, port)
-        if as_json:
-            echo_json({"url": at, "pid": child.pid})
-        else:
-            echo(f"the dashboard of {home.root} is at {at}; Ctrl-C stops it")
         try:
+            if as_json:
+                echo_json({"url": at, "pid": child.pid})
+            else:
+                echo(f"the dashboard of {home.root} is at {at}; Ctrl-C stops it")
             code = child.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # it may come as soon as the address was told
             return
     raise click.ClickException(f"the dashboard ended with code {code}: logs/dashboard.log says why")
 
