@@ -1,7 +1,8 @@
 #!/bin/sh
 # The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests, two
 # groups at a time, the longest first. A group shares its servers and models. vLLM's environment is brought
-# meanwhile; without it the suite fails. So are those of the extras; without one its tests are skipped.
+# meanwhile; without it the suite fails. So are those of two extras; without one its tests are skipped, and so are
+# those of verifiers where nobody called `make install-verifiers`: it brings a hundred packages.
 # Arguments: the venv's bin, a Python 3.11, vLLM's environment.
 set -eu
 bin=$1 python=$2 vllm=$3
@@ -9,7 +10,7 @@ sh scripts/install_vllm.sh "$python" "$vllm" cpu &
 installing=$!
 sh scripts/install_reasoning.sh "${bin%/bin}" || echo "the tests of reasoning-gym's generators are left out" >&2
 (
-    for name in agent solid verifiers; do
+    for name in agent solid; do
         sh scripts/install_apart.sh "$python" ".venv-$name" "$name" || echo "the tests of $name are left out" >&2
     done
 ) &
@@ -21,10 +22,10 @@ wait "$extras"
 [ "$fast" -eq 0 ] || exit "$fast"
 export FLYWHEEL_TEST_VLLM=1
 
-groups='tests/examples
-tests/serving
+groups='tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
 tests/app tests/browser
-tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
+tests/serving
 tests/flows/test_deployments.py tests/flows/test_postgres.py
-tests --ignore tests/examples --ignore tests/serving --ignore tests/app --ignore tests/browser --ignore tests/flows'
+tests --ignore tests/examples --ignore tests/serving --ignore tests/app --ignore tests/browser --ignore tests/flows
+tests/examples'
 echo "$groups" | xargs -P 2 -I{} sh scripts/test_group.sh "$bin" "{}"
