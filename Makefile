@@ -10,7 +10,7 @@ SOLID  := .venv-solid
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid demo test test-fast lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid demo test test-fast soak lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -47,6 +47,9 @@ test: setup model ## everything CI checks, fast tier first
 
 test-fast: setup ## the fast tier only
 	$(BIN)/python -m pytest -q -m "not slow"
+
+soak: setup model ## slow tests that look a second time at what others show
+	$(BIN)/python -m pytest -q -m soak
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -230,7 +230,10 @@ def test_a_server_stopped_while_it_starts_leaves_nobody_behind(
 
 
 @slow
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.soak)],
+)
 def test_a_turn_that_is_stopped_leaves_nobody_behind(
     stop: signal.Signals, code: int, traffic: ModuleType, tmp_path: Path
 ) -> None:

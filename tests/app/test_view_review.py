@@ -402,6 +402,7 @@ def test_a_correction_on_the_page_becomes_a_problems_truth(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_corrections_train_the_next_turn(tmp_path: Path, traffic: ModuleType) -> None:
     """Recorded answers, reviewers' corrections and nothing else: the turn's dataset is made of
     rollouts on exactly those problems, confirmed by people."""

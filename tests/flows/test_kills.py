@@ -148,6 +148,7 @@ def test_a_turn_killed_at_each_failpoint_in_a_row_ends_like_an_unbroken_one(
     assert told["report"]["dataset"] == unbroken["report"]["dataset"]
 
 
+@pytest.mark.soak
 def test_a_turn_killed_three_times_at_random_ends_like_an_unbroken_one(
     forker: Forker, start: Home, project: Path, unbroken: Any, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_turn_on_shuffled_rewards_is_refused(
     ]
 
 
+@pytest.mark.soak
 def test_recorded_answers_of_a_better_model_teach_ours(
     prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
 ) -> None:
