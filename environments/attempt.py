@@ -29,8 +29,9 @@ from environments.harnesses.contract import (
 )
 from environments.marks import Kind
 from environments.runtimes.contract import Runtime, RuntimeFailure
+from flywheel.episodes import trace_of
 from flywheel.errors import BadRecord, EngineError, FlywheelError
-from flywheel.records import Grade, Problem, Trace, trace_id
+from flywheel.records import Grade, Problem, Trace
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -78,7 +79,7 @@ async def play(stage: Stage, problem: Problem, ticket: Ticket, forced: Forced) -
     try:
         access = await stage.recorder.open(ticket, forced)
     except _INFRASTRUCTURE as error:
-        return Finished(_noted(_empty(ticket), None, Fault("infrastructure", str(error))), [])
+        return Finished(_noted(trace_of(ticket), None, Fault("infrastructure", str(error))), [])
     episode = Episode(
         environment=stage.environment,
         problem=problem,
@@ -175,24 +176,10 @@ class _Closing:
             try:
                 self.closed = await self.recorder.close(self.access, self.episode.spans, reason)
             except FlywheelError as error:
-                self.closed = _empty(self.ticket)
+                self.closed = trace_of(self.ticket)
                 by: By = "environment" if isinstance(error, BadRecord) else "infrastructure"
                 fault = fault or Fault(by, str(error))
         return _noted(self.closed, self.episode, fault)
-
-
-def _empty(ticket: Ticket) -> Trace:
-    return Trace(
-        id=trace_id(ticket.project, ticket.source, ticket.external_id),
-        project=ticket.project,
-        source=ticket.source,
-        external_id=ticket.external_id,
-        origin=ticket.origin,
-        problem_id=ticket.problem_id,
-        run_id=ticket.run_id,
-        attempt=ticket.attempt,
-        attributes=dict(ticket.attributes),
-    )
 
 
 def _noted(trace: Trace, episode: Episode | None, fault: Fault | None) -> Trace:

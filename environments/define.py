@@ -6,7 +6,7 @@ runs until grading, mining or an episode calls it, and each method gets what it 
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -191,6 +191,11 @@ class Environment(FromTraffic, metaclass=Body):
         from environments.tasksets.table import read
 
         return read(self)
+
+    def made(self, tasks: TaskSet) -> Iterable[Problem]:
+        """Problems of the environment's own, where `tasks.kind` is "made": `tasks.limit` of them,
+        by `tasks.seed`."""
+        raise ProjectError(f"{self.name}: its tasks are of kind 'made', and it has no `made`")
 
     def posed(self, problem: Problem) -> Problem:
         """A problem of the task set as it is put to the model: with instructions, other messages,

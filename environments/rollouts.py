@@ -24,9 +24,10 @@ from environments.define import Environment
 from environments.endpoint import CallFailed, base_of, complete, connect, is_local
 from environments.episodes import Run, episodes
 from environments.harnesses.contract import Recorder, Single
+from flywheel.episodes import trace_of
 from flywheel.errors import BadRecord, EngineError, UsageError
 from flywheel.ids import new_ulid, seed_of
-from flywheel.records import ModelCall, Origin, Problem, Sampling, Span, Trace, trace_id
+from flywheel.records import ModelCall, Origin, Problem, Sampling, Span, Trace
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -206,23 +207,7 @@ async def _one(
     notes = answer.notes if answer and sampler.tokens else {}
     span = Span(id="answer", kind="model", start=start, end=end, error=error, call=call,
                 attributes=notes)  # fmt: skip
-    return _trace(environment, problem, k, run, span)
-
-
-def _trace(environment: Environment, problem: Problem, k: int, run: Run, span: Span) -> Trace:
-    ticket = run.ticket(environment, problem, k)
-    return Trace(
-        id=trace_id(ticket.project, ticket.source, ticket.external_id),
-        project=ticket.project,
-        source=ticket.source,
-        external_id=ticket.external_id,
-        origin=ticket.origin,
-        spans=(span,),
-        problem_id=problem.id,
-        run_id=ticket.run_id,
-        attempt=k,
-        attributes=ticket.attributes,
-    )
+    return trace_of(run.ticket(environment, problem, k), [span])
 
 
 async def _ask(session: "ClientSession", problem: Problem, seed: int, asks: Asks) -> Answer:

@@ -4,9 +4,10 @@
 between them stands here. Nothing in it depends on a clock.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flywheel.records import Origin
+from flywheel.records import Origin, Span, Trace, trace_id
 
 
 class Access(NamedTuple):
@@ -42,3 +43,21 @@ class Ticket(NamedTuple):
     run_id: str
     attempt: int
     attributes: dict[str, Any]
+
+
+def trace_of(
+    ticket: Ticket, spans: Sequence[Span] = (), attributes: Mapping[str, Any] | None = None
+) -> Trace:
+    """The episode's trace; `attributes` stand beside the ticket's."""
+    return Trace(
+        id=trace_id(ticket.project, ticket.source, ticket.external_id),
+        project=ticket.project,
+        source=ticket.source,
+        external_id=ticket.external_id,
+        origin=ticket.origin,
+        spans=tuple(spans),
+        problem_id=ticket.problem_id,
+        run_id=ticket.run_id,
+        attempt=ticket.attempt,
+        attributes={**ticket.attributes, **(attributes or {})},
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flywheel.episodes import Access, Forced, Ticket
+from flywheel.episodes import Access, Forced, Ticket, trace_of
 from flywheel.errors import BadRecord
 from flywheel.records import Span, Trace, trace_id
 from serving.capture import Asked
@@ -141,23 +141,11 @@ class Episode:
             if span.id in taken:
                 raise BadRecord(f"{span.id} is the id of a recorded call: give another", field="id")
         known = {span.id for span in (*calls, *spans)}
-        ticket, attributes = self.ticket, dict(self.ticket.attributes)
-        if error is not None:
-            attributes["error"] = error
+        attributes: dict[str, Any] = {} if error is None else {"error": error}
         if self.refused:
             attributes["refused_calls"] = dict(self.refused)
-        return Trace(
-            id=self.trace_id,
-            project=ticket.project,
-            source=ticket.source,
-            external_id=ticket.external_id,
-            origin=ticket.origin,
-            spans=(*[_known_parents(span, known) for span in calls], *spans),
-            problem_id=ticket.problem_id,
-            run_id=ticket.run_id,
-            attempt=ticket.attempt,
-            attributes=attributes,
-        )
+        linked = [_known_parents(span, known) for span in calls]
+        return trace_of(self.ticket, [*linked, *spans], attributes)
 
 
 def _known_parents(span: Span, known: set[str]) -> Span:

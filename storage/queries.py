@@ -67,30 +67,18 @@ def traces(
             time is at neither.
     """
     sequence = _sequence(snapshot)
-    origins = [origin] if isinstance(origin, str) else origin
-    narrow: dict[str, Any] = {
-        "project = $project": project,
-        "origin IN (SELECT unnest($origins))": None if origins is None else list(origins),
-        "run_id = $run_id": run_id,
-        "id IN (SELECT unnest($ids))": None if ids is None else list(ids),
-        "problem_id IN (SELECT unnest($problem_ids))": (
-            None if problem_ids is None else list(problem_ids)
-        ),
-        "started >= $since": since,
-        "started < $until": until,
-    }
-    conditions = [condition for condition, value in narrow.items() if value is not None]
+    conditions, values = _narrowed(
+        project=("project = $project", project),
+        origins=("origin IN (SELECT unnest($origins))",
+                 [origin] if isinstance(origin, str) else origin),
+        run_id=("run_id = $run_id", run_id),
+        ids=("id IN (SELECT unnest($ids))", ids),
+        problem_ids=("problem_id IN (SELECT unnest($problem_ids))", problem_ids),
+        since=("started >= $since", since),
+        until=("started < $until", until),
+    )  # fmt: skip
     if ids is None:
         conditions.append("duplicate_of IS NULL")
-    values = {
-        name: value
-        for name, value in zip(
-            ("project", "origins", "run_id", "ids", "problem_ids", "since", "until"),
-            narrow.values(),
-            strict=True,
-        )
-        if value is not None
-    }
     with reading(home) as database:
         if database is None:
             return
@@ -108,6 +96,17 @@ def traces(
                 return
             found = load(database, wanted[start : start + batch], sequence=sequence)
         yield [counted_once(one, copied) for one, copied, _ in found]
+
+
+def _narrowed(**asked: tuple[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The conditions whose value is not None, and the values by the names they have there."""
+    given = {name: pair for name, pair in asked.items() if pair[1] is not None}
+    conditions = [condition for condition, _ in given.values()]
+    values = {
+        name: value if isinstance(value, str | int) else list(value)
+        for name, (_, value) in given.items()
+    }
+    return conditions, values
 
 
 def feedback_for(

@@ -20,7 +20,7 @@ from environments.tasksets import (
     reasoning_gym,
     tau2,
 )
-from environments.tasksets.contract import Options, Read, Reader, Source, TaskSet
+from environments.tasksets.contract import Given, Options, Read, Reader, Source, TaskSet
 from environments.tasksets.rows import sample, shaped
 from environments.tasksets.settle import settle
 from flywheel.errors import ProjectError
@@ -57,6 +57,10 @@ READERS: dict[str, Reader] = {
 }
 
 
+MADE = "made"
+"""The kind of a set that the environment makes itself (`Environment.made`)."""
+
+
 def read(environment: "Environment") -> Read:
     """The problems of the environment's task set; none where it has none.
 
@@ -66,11 +70,14 @@ def read(environment: "Environment") -> Read:
     tasks = environment.tasks
     if tasks is None:
         return Read((), [])
+    if tasks.kind == MADE:
+        return settle(map(Given, environment.made(tasks)), environment, tasks, Options())
     path = (environment.folder or Path()) / Path(tasks.path).expanduser()
     kind = tasks.kind if tasks.kind != "auto" else kind_of(path, tasks)
     if kind not in READERS:
-        near = difflib.get_close_matches(kind, READERS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(READERS)}"
+        kinds = [*READERS, MADE]
+        near = difflib.get_close_matches(kind, kinds, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(kinds)}"
         raise ProjectError(f"environment {environment.name}: no task set of kind {kind!r}; {hint}")
     reader = READERS[kind]
     options = _options(reader, kind, tasks)

@@ -18,8 +18,7 @@ from environments.runtimes.contract import Runtime, Sandbox
 from environments.shipped.code.examining import LIMITS, Examined, examine
 from environments.shipped.code.handmade import HANDMADE
 from environments.shipped.code.made import ENTRY, KINDS, made
-from environments.tasksets.contract import Given, Options, Read, TaskSet
-from environments.tasksets.settle import settle
+from environments.tasksets.contract import TaskSet
 from flywheel.records import Message, Problem, Span, Trace, say
 
 COUNT = 240
@@ -44,22 +43,16 @@ class Code(Environment):
 
     # --- problems
 
-    def problems(self) -> Read:
-        assert self.tasks is not None
-        if self.tasks.kind != "made":
-            return super().problems()
-        return settle(self._drawn(self.tasks), self, self.tasks, Options())
-
-    def _drawn(self, tasks: TaskSet) -> Iterator[Given]:
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
         for one in HANDMADE:
             cases = [[list(given), result] for given, result in one.cases]
-            yield Given(self._problem("handmade", one.entry, one.head, one.text, cases,
-                                      one.solution, one.near))  # fmt: skip
+            yield self._problem("handmade", one.entry, one.head, one.text, cases,
+                                one.solution, one.near)  # fmt: skip
         count = max(0, (tasks.limit or COUNT) - len(HANDMADE))
         for task in made(count, tasks.seed, KINDS):
             given = (ENTRY, task.head, task.text, task.cases, task.solution, task.near)
             problem = self._problem(task.kind, *given)
-            yield Given(msgspec.structs.replace(problem, attributes={"level": task.level}))
+            yield msgspec.structs.replace(problem, attributes={"level": task.level})
 
     def _problem(
         self, kind: str, entry: str, head: str, text: str, cases: list[list[Any]],

@@ -9,7 +9,7 @@ that a harness of several turns is credited where a figure became right. One met
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -17,8 +17,7 @@ from pydantic import Field
 from environments.define import Environment
 from environments.marks import metric, reward, step_reward
 from environments.shipped.extract.statement import FIELDS, Statement, statements
-from environments.tasksets.contract import Given, Options, Read, TaskSet
-from environments.tasksets.settle import settle
+from environments.tasksets.contract import TaskSet
 from flywheel.records import Choice, Message, Problem, Span, say
 
 COUNT = 240
@@ -43,7 +42,7 @@ def _right(field: str) -> Callable[..., Any]:
 class Extract(Environment):
     """Slices: the traps."""
 
-    tasks = TaskSet(kind="generated", near_duplicate=None)
+    tasks = TaskSet(kind="made", near_duplicate=None)
     # Statements share their words; their figures are what is asked.
 
     class Config(Environment.Config):
@@ -53,11 +52,8 @@ class Extract(Environment):
 
     config: Config
 
-    def problems(self) -> Read:
-        if self.tasks is None or self.tasks.kind != "generated":
-            return super().problems()
-        found = statements(self.tasks.limit or COUNT, self.tasks.seed)
-        return settle((Given(self._given(one)) for one in found), self, self.tasks, Options())
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
+        return map(self._given, statements(tasks.limit or COUNT, tasks.seed))
 
     def _given(self, one: Statement) -> Problem:
         return Problem(

@@ -4,7 +4,7 @@ GSM8K is for evaluation only: its problems are held out, whatever else is asked.
 are made; reasoning-gym's generators (`tasks.kind = "reasoning_gym"`) may take their place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from environments.shipped.math.numbers import final_number, marked, numbers_in
 from environments.tasksets import gsm8k
 from environments.tasksets.contract import Drawn, Given, Options, Read, Source, TaskSet
 from environments.tasksets.settle import settle
+from environments.tasksets.table import MADE
 from flywheel.records import Choice, Message, Problem, say
 
 COUNT = 400
@@ -27,7 +28,7 @@ HOW = "Solve the problem step by step. Write the answer alone in the last line, 
 class Math(Environment):
     """Slices: words, arithmetic, gsm8k."""
 
-    tasks = TaskSet(kind="generated", near_duplicate=None)
+    tasks = TaskSet(kind=MADE, near_duplicate=None)
     # A story with other numbers is another problem, though nearly all its words are the same.
 
     class Config(Environment.Config):
@@ -38,9 +39,9 @@ class Math(Environment):
 
     def problems(self) -> Read:
         assert self.tasks is not None
-        if self.tasks.path or self.tasks.kind not in ("generated", "auto"):
+        if self.tasks.kind != MADE:
             return self._read()
-        drawn: Drawn = chain(self._made(self.tasks), self._gsm8k(self.tasks))
+        drawn: Drawn = chain(map(Given, self.made(self.tasks)), self._gsm8k(self.tasks))
         unlimited = self.tasks.model_copy(update={"limit": None})  # the limit is of the made ones
         return settle(drawn, self, unlimited, Options())
 
@@ -51,17 +52,15 @@ class Math(Environment):
             self.tasks = self.tasks.model_copy(update={"heldout_share": 1.0})
         return super().problems()
 
-    def _made(self, tasks: TaskSet) -> Drawn:
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
         for one in made(tasks.limit or COUNT, tasks.seed):
-            yield Given(
-                Problem(
-                    environment=self.name,
-                    messages=(say("user", one.question),),
-                    answer=str(one.answer),
-                    slice=one.kind,
-                    truth_from="ground_truth",
-                    attributes={"solution": "\n".join(one.steps)},
-                )
+            yield Problem(
+                environment=self.name,
+                messages=(say("user", one.question),),
+                answer=str(one.answer),
+                slice=one.kind,
+                truth_from="ground_truth",
+                attributes={"solution": "\n".join(one.steps)},
             )
 
     def _gsm8k(self, tasks: TaskSet) -> Drawn:

@@ -18,8 +18,7 @@ from environments.marks import Ungraded, metric, reward
 from environments.runtimes.contract import Runtime, Sandbox
 from environments.shipped.solid.building import LIMITS, Built, build
 from environments.shipped.solid.made import made
-from environments.tasksets.contract import Given, Options, Read, TaskSet
-from environments.tasksets.settle import settle
+from environments.tasksets.contract import TaskSet
 from flywheel.errors import MissingPart
 from flywheel.records import Image, Message, Part, Problem, Text, say
 
@@ -63,19 +62,12 @@ class Solid(Environment):
 
     # --- problems
 
-    def problems(self) -> Read:
-        assert self.tasks is not None
-        if self.tasks.kind != "made":
-            return super().problems()
-        return settle(self._drawn(self.tasks), self, self.tasks, Options())
-
-    def _drawn(self, tasks: TaskSet) -> Iterator[Given]:
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
         for part in made(tasks.limit or COUNT, tasks.seed):
             answer = {**part.figures, "program": part.program, "near": part.near}
             asked = (say("user", f"{part.text}\n\n{_ASKED}"),)
-            yield Given(Problem(environment=self.name, messages=asked, answer=answer,
-                                slice=part.kind, text=part.text, truth_from="ground_truth",
-                                ))  # fmt: skip
+            yield Problem(environment=self.name, messages=asked, answer=answer, slice=part.kind,
+                          text=part.text, truth_from="ground_truth")  # fmt: skip
 
     # --- what the model is told, where it may correct itself
 

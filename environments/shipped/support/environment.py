@@ -7,14 +7,13 @@ the truth. `Support` has problems of its own, from the generator of scripted cus
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from environments.define import Environment
 from environments.marks import metric, reward
 from environments.shipped.support import customers
-from environments.tasksets.contract import Given, Options, Read, TaskSet
-from environments.tasksets.settle import settle
+from environments.tasksets.contract import TaskSet
 from flywheel.records import Choice, Feedback, Message, Problem, say
 
 QUEUES = customers.QUEUES
@@ -83,14 +82,10 @@ class Support(Inbox):
     """
 
     name = "support"
-    tasks = TaskSet(kind="customers", limit=400, heldout_slices=("partner",))
+    tasks = TaskSet(kind="made", limit=400, heldout_slices=("partner",))
 
-    def problems(self) -> Read:
-        assert self.tasks is not None
-        if self.tasks.kind != "customers":
-            return super().problems()
-        sent = customers.messages(self.tasks.limit or 400, self.tasks.seed)
-        return settle((Given(self._posed(one)) for one in sent), self, self.tasks, Options())
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
+        return map(self._posed, customers.messages(tasks.limit or 400, tasks.seed))
 
     def _posed(self, sent: customers.Message) -> Problem:
         asked = tuple(say(one["role"], one["content"]) for one in customers.prompt(sent.text))

@@ -6,7 +6,7 @@ with the values that it may have (`environments.tasksets.bfcl`).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,7 @@ from environments.define import Environment
 from environments.marks import metric, reward, step_reward
 from environments.shipped.tools.calls import made, right
 from environments.shipped.tools.made import CATEGORIES, Asked, asked
-from environments.tasksets.contract import Given, Options, Read, TaskSet
-from environments.tasksets.settle import settle
+from environments.tasksets.contract import TaskSet
 from flywheel.records import Choice, Message, Problem, Span, ToolCall, Trace, model_spans, say
 
 COUNT = 400
@@ -26,7 +25,7 @@ COUNT = 400
 class Tools(Environment):
     """Slices: the categories."""
 
-    tasks = TaskSet(kind="generated", near_duplicate=None)
+    tasks = TaskSet(kind="made", near_duplicate=None)
     # One wish with other words in it is another problem, though most of its words are the same.
 
     class Config(Environment.Config):
@@ -42,11 +41,9 @@ class Tools(Environment):
 
     config: Config
 
-    def problems(self) -> Read:
-        if self.tasks is None or self.tasks.path or self.tasks.kind != "generated":
-            return super().problems()
-        found = asked(self.tasks.limit or COUNT, self.tasks.seed, self.config.categories)
-        return settle((Given(self._given(one)) for one in found), self, self.tasks, Options())
+    def made(self, tasks: TaskSet) -> Iterator[Problem]:
+        found = asked(tasks.limit or COUNT, tasks.seed, self.config.categories)
+        return map(self._given, found)
 
     def _given(self, one: Asked) -> Problem:
         return Problem(

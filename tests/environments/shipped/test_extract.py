@@ -13,7 +13,7 @@ from flywheel.records import Problem
 
 @pytest.fixture(scope="module")
 def extract() -> Extract:
-    return Extract({"tasks": {"kind": "generated", "limit": 36, "near_duplicate": None}})
+    return Extract({"tasks": {"kind": "made", "limit": 36, "near_duplicate": None}})
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_the_form_is_a_last_line_of_mark_and_number() -> None:
 
 
 def test_gold_scores_full_marks_and_near_misses_nothing() -> None:
-    math = Math({"tasks": {"kind": "generated", "limit": 32}})
+    math = Math({"tasks": {"kind": "made", "limit": 32}})
     some = list(math.problems().problems)
     assert {one.slice for one in some} == {"words", "arithmetic"}
     assert {one.split for one in some} == {"train", "heldout"} and some[0].messages[
@@ -62,7 +62,7 @@ def test_gold_scores_full_marks_and_near_misses_nothing() -> None:
 
 
 def test_solutions_of_made_problems_add_up() -> None:
-    for one in Math({"tasks": {"kind": "generated", "limit": 80}}).problems().problems:
+    for one in Math({"tasks": {"kind": "made", "limit": 80}}).problems().problems:
         for line in one.attributes["solution"].splitlines():
             left, _, right = line.rpartition("=")
             assert eval(left) == int(right), line
@@ -72,7 +72,7 @@ def test_solutions_of_made_problems_add_up() -> None:
 def test_gsm8k_is_held_out_however_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text("".join(GSM % (k, k, k + 2) for k in range(1, 9)))
-    beside = Math({"gsm8k": str(path), "tasks": {"kind": "generated", "limit": 20}})
+    beside = Math({"gsm8k": str(path), "tasks": {"kind": "made", "limit": 20}})
     found = list(beside.problems().problems)
     assert {one.split for one in found if one.slice == "gsm8k"} == {"heldout"}
     assert {one.split for one in found} == {"train", "heldout"}

@@ -35,7 +35,7 @@ def test_its_problems_are_the_scripted_customers_and_partners_are_held_out(
 
 
 def test_another_seed_makes_others(problems: list[Problem]) -> None:
-    other = Support({"tasks": {"kind": "customers", "limit": 20, "seed": 7}})
+    other = Support({"tasks": {"kind": "made", "limit": 20, "seed": 7}})
     found = list(other.problems().problems)
     assert 15 < len(found) <= 20
     assert not {one.id for one in found} & {one.id for one in problems}

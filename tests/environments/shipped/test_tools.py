@@ -27,20 +27,20 @@ def scores(environment: Tools, answers: list[tuple[Problem, Any]]) -> list[float
 
 
 def test_made_problems_are_of_all_categories_and_the_same_by_seed() -> None:
-    some = problems(tasks={"kind": "generated", "limit": 50})
+    some = problems(tasks={"kind": "made", "limit": 50})
     assert {one.slice for one in some} == set(CATEGORIES)
     assert {one.split for one in some} == {"train", "heldout"}
-    more = {one.id for one in problems(tasks={"kind": "generated", "limit": 60})}
+    more = {one.id for one in problems(tasks={"kind": "made", "limit": 60})}
     assert len({one.id for one in some} - more) <= 1  # one whose words a later held-out one has
     assert all((one.slice == "irrelevance") is (one.answer == []) for one in some)
-    parallel = problems(categories=["parallel"], tasks={"kind": "generated", "limit": 10})
+    parallel = problems(categories=["parallel"], tasks={"kind": "made", "limit": 10})
     assert {one.slice for one in parallel} == {"parallel"}
     with pytest.raises(ProjectError, match="some of simple"):
         Tools({"categories": ["paralel"]})
 
 
 def test_gold_scores_full_marks_and_near_misses_nothing() -> None:
-    tools, some = Tools(), problems(tasks={"kind": "generated", "limit": 25})
+    tools, some = Tools(), problems(tasks={"kind": "made", "limit": 25})
     assert set(scores(tools, [(one, tools.gold(one)) for one in some])) == {1.0}
     wrong = [(one, said) for one in some for said in tools.wrong(one)]
     assert set(scores(tools, wrong)) == {0.0} and len(wrong) > 50
@@ -105,7 +105,7 @@ def test_calls_that_a_model_wrote_as_text_count_where_they_are_all_of_it() -> No
 
 def test_a_step_reward_tells_how_many_calls_were_right() -> None:
     tools = Tools()
-    (one,) = problems(categories=["parallel"], tasks={"kind": "generated", "limit": 1})
+    (one,) = problems(categories=["parallel"], tasks={"kind": "made", "limit": 1})
     gold = tools.gold(one)
     assert isinstance(gold, list)
     half = [gold[0].tool_calls[0], ToolCall(id="z", name="nothing", arguments="{}")]
