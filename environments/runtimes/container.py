@@ -10,14 +10,14 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from environments.runtimes.child import Child, Ended, Watch
-from environments.runtimes.contract import Container, Limits, Ran, Reason, RuntimeFailure, sayable
+from environments.runtimes.contract import Container, Limits, Ran, Reason, RuntimeFailure
 from environments.runtimes.watchdog import size_of
-from environments.runtimes.workspace import Workspace
+from environments.runtimes.workspace import Order, Workspace
 from flywheel.errors import MissingPart, ProjectError
 
 WORKSPACE = "/workspace"
@@ -45,28 +45,17 @@ class ContainerRuntime(Workspace):
             self.owner = USER
         self.make()
 
-    async def exec(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: str | bytes = b"",
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        cwd: str = ".",
-        door: str | None = None,
-    ) -> Ran:
-        if door is not None:
+    async def run(self, order: Order) -> Ran:
+        if order.door is not None:
             raise ProjectError("a container has no door: set network = true in its limits")
-        sayable(command, env or {})
-        bounds = limits or self.limits
+        limits = order.limits
         name = f"flywheel-{secrets.token_hex(8)}"
-        options = run_options(name, self.work, bounds, env or {}, cwd)
-        words = [self._engine, *options, self.config.image, *command]
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        child = Child(words, given, _PATH, output=bounds.output)
+        options = run_options(name, self.work, limits, order.env, order.cwd)
+        words = [self._engine, *options, self.config.image, *order.command]
+        child = Child(words, order.stdin, _PATH, output=limits.output)
         self._names.add(name)
         try:
-            ended = await child.run(bounds.wall_s + _START_S, self._watch(bounds))
+            ended = await child.run(limits.wall_s + _START_S, self._watch(limits))
             starved = await asyncio.to_thread(self._starved, name)
         finally:
             await asyncio.to_thread(self._end, name)

@@ -8,15 +8,14 @@ user bind one runtime.
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.runtimes import bwrap, cgroup, users
 from environments.runtimes.child import Child, Ended
-from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Sandbox, sayable
+from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Sandbox
 from environments.runtimes.tree import Pipes, Told, Tree
 from environments.runtimes.watchdog import Watchdog
-from environments.runtimes.workspace import Workspace
+from environments.runtimes.workspace import Order, Workspace
 
 _LOOKS, _LOOK_S = 500, 0.01
 """How long programs that were ended are waited for, before their files go."""
@@ -45,30 +44,17 @@ class SandboxRuntime(Workspace):
         self.make()
         self._describe(self.folder / "etc")
 
-    async def exec(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: str | bytes = b"",
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        cwd: str = ".",
-        door: str | None = None,
-    ) -> Ran:
-        """`door`: a loopback URL that the program reaches under the same address, and nothing
-        else; for when it has no network."""
+    async def run(self, order: Order) -> Ran:
         from environments.runtimes.door import opened
 
-        sayable(command, env or {})
-        bounds = limits or self.limits
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        group = cgroup.make(bounds.memory) if self.grouped else None
+        limits = order.limits
+        group = cgroup.make(limits.memory) if self.grouped else None
         etc = self.folder / "etc"
         try:
-            async with opened(door, command) as (socket, through):
+            async with opened(order.door, order.command) as (socket, through):
                 scene = bwrap.Scene(self.work, etc, self._readable, self.owner, socket)
-                words = bwrap.words(scene, bounds, through, env or {}, cwd)
-                return await self._run(words, given, bounds, group)
+                words = bwrap.words(scene, limits, through, order.env, order.cwd)
+                return await self._watched(words, order.stdin, limits, group)
         except OSError as error:
             raise RuntimeFailure(f"no sandbox could be made: {error}") from error
         finally:
@@ -87,7 +73,7 @@ class SandboxRuntime(Workspace):
             users.give_back(self._user)
             self._user = None
 
-    async def _run(
+    async def _watched(
         self, words: bwrap.Words, stdin: bytes, limits: Limits, group: cgroup.Group | None
     ) -> Ran:
         watchdog = Watchdog(limits, self.work, grouped=group is not None, own=bwrap.OWN)

@@ -6,13 +6,12 @@ or a project names it, never because a sandbox is missing.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.runtimes.child import Child
-from environments.runtimes.contract import Limits, Ran, Reason, RuntimeFailure, Trusted, sayable
+from environments.runtimes.contract import Ran, Reason, RuntimeFailure, Trusted
 from environments.runtimes.watchdog import Watchdog
-from environments.runtimes.workspace import Workspace
+from environments.runtimes.workspace import Order, Workspace
 
 WARNING = (
     "runtime = trusted: programs run as you, with your files and your network; choose it for code "
@@ -29,31 +28,20 @@ class TrustedRuntime(Workspace):
     async def start(self) -> None:
         self.make()
 
-    async def exec(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: str | bytes = b"",
-        env: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        cwd: str = ".",
-        door: str | None = None,
-    ) -> Ran:
-        """`door` is open anyway."""
-        sayable(command, env or {})
-        bounds = limits or self.limits
-        given = stdin.encode() if isinstance(stdin, str) else stdin
+    async def run(self, order: Order) -> Ran:
+        """Its door is open anyway."""
         full = {
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.work),
             "LANG": "C.UTF-8",
-            **(env or {}),
+            **order.env,
         }
-        watchdog = Watchdog(bounds, self.work, grouped=False)
-        child = Child(command, given, full, cwd=self.work / cwd, output=bounds.output)
+        limits, cwd = order.limits, self.work / order.cwd
+        watchdog = Watchdog(limits, self.work, grouped=False)
+        child = Child(order.command, order.stdin, full, cwd=cwd, output=limits.output)
         self._running.add(child)
         try:
-            ended = await child.run(bounds.wall_s, watchdog.watch)
+            ended = await child.run(limits.wall_s, watchdog.watch)
         except RuntimeFailure as failure:
             if isinstance(failure.__cause__, FileNotFoundError | PermissionError):
                 return Ran("error", 127, "", f"{failure}\n", 0.0, 0.0, None)

@@ -10,14 +10,26 @@ import os
 import secrets
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from environments.runtimes import archive
 from environments.runtimes.beneath import CREATE, MACHINE, READ, parent_of, remove
-from environments.runtimes.contract import MIB, Limits, RuntimeFailure
+from environments.runtimes.contract import MIB, Limits, Ran, RuntimeFailure, sayable
 from flywheel.errors import BadRecord
+
+
+class Order(NamedTuple):
+    """One program to be run, as `exec` was told and filled in."""
+
+    command: Sequence[str]
+    stdin: bytes
+    env: Mapping[str, str]
+    limits: Limits
+    cwd: str
+    door: str | None
 
 
 class Workspace:
@@ -37,6 +49,28 @@ class Workspace:
             self.work.mkdir(mode=0o700, exist_ok=True)
             self.work.chmod(0o700)
             self._own()
+
+    async def exec(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        cwd: str = ".",
+        door: str | None = None,
+    ) -> Ran:
+        """
+        Raises:
+            BadRecord: a word of it is none that a program can be given.
+        """
+        sayable(command, env or {})
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        return await self.run(Order(command, given, env or {}, limits or self.limits, cwd, door))
+
+    async def run(self, order: Order) -> Ran:
+        """How this kind of runtime runs a program."""
+        raise NotImplementedError
 
     async def read(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         """
