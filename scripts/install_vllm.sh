@@ -10,12 +10,8 @@ case $device in
 esac
 stamp=$(printf '%s ' "$device"; cksum < "$lock")
 [ "$(cat "$venv/.installed" 2>/dev/null)" != "$stamp" ] || exit 0
-command -v "$python" >/dev/null 2>&1 || python=python3
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || {
-    echo "vLLM's environment needs Python 3.11 with its venv module; none is on the PATH." >&2
-    echo "Bring it with: apt-get install python3.11 python3.11-venv    (or: make PYTHON=/path/to/python3.11 install-vllm)" >&2
-    exit 1
-}
+verb=install-vllm
+. scripts/python311.sh
 rm -f "$venv/.installed"
 "$python" -m venv --clear "$venv"
 pip="$venv/bin/python -m pip --disable-pip-version-check -qq"

@@ -2,12 +2,8 @@
 # Makes the virtual environment from the pinned locks. Arguments: a Python 3.11 and the folder to make.
 set -eu
 python=$1 venv=$2
-command -v "$python" >/dev/null 2>&1 || python=python3
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || {
-    echo "flywheel needs Python 3.11 with its venv module; none is on the PATH." >&2
-    echo "Bring it with: apt-get install python3.11 python3.11-venv    (or: make PYTHON=/path/to/python3.11 setup)" >&2
-    exit 1
-}
+verb=setup
+. scripts/python311.sh
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || {
     echo "python's venv module is missing. Bring it with: apt-get install python3.11-venv" >&2
     exit 1
