@@ -286,6 +286,18 @@ class Page:
                     type=kind, x=x, y=y, button="left", clickCount=number + 1,
                 )  # fmt: skip
 
+    def choose(self, option: str, *, css: str, timeout_s: float = WAIT_S) -> None:
+        """Opens a list and presses an option of it. A list that does not open is pressed again, as
+        a person would: the page may have been drawn anew under the mouse."""
+        until = time.monotonic() + timeout_s
+        while True:
+            self.click(css=css)
+            try:
+                return self.click(option, css="[role=option]", timeout_s=timeout_s / 12)
+            except Unseen:
+                if time.monotonic() > until:
+                    raise
+
     def type(self, words: str, *, css: str | None = None, text: str | None = None) -> None:
         """Types into what has the focus, or into an element in place of what it held."""
         if css is not None or text is not None:

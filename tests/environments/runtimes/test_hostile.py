@@ -123,7 +123,8 @@ def test_many_empty_files_and_deep_folders_end_it_too(box: Box) -> None:
     source = "n = 0\nwhile True:\n    open(str(n), 'w').close()\n    n += 1"
     assert box.python(source).reason == "output"
     box.bash("rm -r /workspace/*")
-    assert box.python("import os\nwhile True: os.mkdir('d'); os.chdir('d')").reason == "output"
+    deep = box.python("import os\nwhile True: os.mkdir('d'); os.chdir('d')")
+    assert deep.reason in ("output", "memory")  # where the kernel's memory for it is counted too
 
 
 @pytest.mark.slow
