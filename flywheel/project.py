@@ -119,17 +119,108 @@ class CurateSection(Section):
     what such a turn trains."""
 
 
+Number = Literal["float32", "bfloat16"]
+
+
+class RLSection(Section):
+    """[train.rl]: of the algorithms that sample while they train, and of policy losses."""
+
+    loss: Literal["dppo", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "reinforce"] = "dppo"
+    """`trainer.losses.policy` has each with its equation."""
+    clip_low: float | None = Field(None, gt=0)
+    """Of the loss's trust region, downwards; None = the loss's own default."""
+    clip_high: float | None = Field(None, gt=0)
+    """Upwards."""
+    correction: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
+    """Of the mismatch between who sampled and who is trained."""
+    correction_low: float | None = Field(None, ge=0)
+    correction_high: float | None = Field(None, gt=0)
+    """Bounds of the importance ratio; None = the correction's own default."""
+    old_logprobs: Literal["behaviour", "recomputed"] = "behaviour"
+    """What ratios are taken to: what the engine said as it sampled, or the trainer's own numbers
+    under the weights that a step starts from. Recomputed ones need a correction, unless the run is
+    synchronous."""
+    kl: float = Field(0.0, ge=0)
+    """Weight of the KL to the weights that the run started from."""
+    baseline: Literal["mean", "std", "leave_one_out", "maxrl"] = "mean"
+    """What an answer's reward is compared with, in its group."""
+    length_penalty: float = Field(0.0, ge=0)
+    """Of longer answers than their group's, among the right ones; 0 = none."""
+    echo: float = Field(0.1, ge=0)
+    """Weight of the cross-entropy on the environment's tokens, with `echo`."""
+    steps: int = Field(16, ge=1)
+    """Optimizer steps of a run."""
+    groups_per_step: int = Field(8, ge=1)
+    """Problems whose groups make one step's batch."""
+    group_size: int = Field(8, ge=1)
+    """Answers a problem."""
+    max_staleness: int = Field(8, ge=0)
+    """Versions that any trained token may lag behind the weights being trained; 0 = synchronous."""
+    overaged: Literal["wait", "mask", "stop"] = "wait"
+    """Of a rollout that would become too old: the trainer waits for it; its too old tokens are
+    masked; or it is ended at the limit. Whatever is lost is counted."""
+    slots: int = Field(64, ge=1)
+    """Rollouts under way together, at most; the engine's load may lower it."""
+    temperature: float = Field(1.0, gt=0)
+    """Rollouts are sampled at."""
+    max_failed: int = Field(16, ge=1)
+    """Rollouts that fail in a row before the run stops with the reason."""
+    keep_versions: int = Field(2, ge=1)
+    """Adapters of the newest versions that stay on disk, beside those in use."""
+
+
+class TeacherSection(Section):
+    """[train.teacher]: whose answers or log-probabilities are learnt from."""
+
+    url: str | None = Field(None, pattern=r"^https?://")
+    """An engine of vLLM's routes, without /v1; None = the project's own engine."""
+    model: str | None = None
+    """As that engine knows it; None = `base`."""
+    key_env: str | None = None
+    """The environment variable that its key stands in."""
+    hint: str = ""
+    """With `self_distill`: what the teacher reads before the problem. {answer} and {NAME} of the
+    problem's own fields are filled in."""
+
+
+class MixtureEntry(Section):
+    """[[train.mixture]]: one environment among several, in one run."""
+
+    environment: EnvironmentSection
+    weight: float = Field(1.0, gt=0)
+    """Share of the groups, beside the others' weights."""
+    algorithm: str | None = None
+    """None = the run's."""
+
+
+class CurriculumSection(Section):
+    """[train.curriculum]: problems are picked by how often they are solved."""
+
+    low: float = Field(0.0, ge=0, le=1)
+    high: float = Field(1.0, ge=0, le=1)
+    """Pass rates, so far, between which a problem is picked first; others wait."""
+    revisit: float = Field(0.1, ge=0, le=1)
+    """Share of picks from outside, so that what was too hard or too easy is seen again."""
+
+
 class TrainSection(Section):
-    algorithm: Literal["rejection", "sft"] = "rejection"
-    """rejection: the best of its own answers; sft: the rows as they are."""
+    algorithm: Literal[
+        "rejection", "sft", "grpo", "echo", "distill", "self_distill",
+        "recorded", "teacher", "dpo", "kto", "reward", "process_reward",
+    ] = "rejection"  # fmt: skip
+    """`trainer.algorithms.ALGORITHMS` has each; docs/training.md says when to take which."""
+    method: Literal["lora", "full"] = "lora"
+    """What learns: an adapter, or all weights."""
     rank: int = Field(8, ge=1)
     """Of the LoRA adapter. A run goes on from the champion's, so its rank and alpha stay."""
     alpha: int = Field(16, ge=1)
     """The adapter's output is scaled by alpha over rank."""
     learning_rate: float = Field(1e-3, gt=0)
     """Of AdamW, at its highest."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """After the warm-up."""
     warmup_steps: int = Field(3, ge=0)
-    """Linear, before a linear decay to zero."""
+    """Linear, before the schedule."""
     epochs: int = Field(3, ge=1)
     """Times that each row is seen."""
     batch: int = Field(8, ge=1)
@@ -140,10 +231,34 @@ class TrainSection(Section):
     """Largest norm of the gradient."""
     weight_decay: float = Field(0.0, ge=0)
     """Of AdamW."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Decay of a moving average of what learns, which is what is kept in the end; None = none."""
+    compute: Number | None = None
+    """Number format of the forward pass; None = bfloat16 on a GPU, float32 on a CPU."""
     checkpoint_every: int = Field(8, ge=1)
     """Optimizer steps."""
     seed: int = 0
     """Of the order of rows and the adapter's first weights."""
+    beta: float = Field(0.1, gt=0)
+    """Of DPO and KTO: how strongly the trained model is held to the one it started from."""
+    rl: RLSection = RLSection()
+    teacher: TeacherSection | None = None
+    mixture: tuple[MixtureEntry, ...] = ()
+    """() = the project's environment alone."""
+    curriculum: CurriculumSection | None = None
+    """None = problems in turn, in an order of the seed."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> "TrainSection":
+        rl = self.rl
+        if rl.old_logprobs == "recomputed" and rl.correction == "none" and rl.max_staleness:
+            raise ValueError(
+                "train.rl: recomputed old logprobs hide how far the sampler's weights lay behind: "
+                "asynchronous training would be wrong without saying so. Take old_logprobs = "
+                '"behaviour", a correction ("tis", "icepop" or "sequence_mask"), or '
+                "max_staleness = 0"
+            )
+        return self
 
 
 class GateSection(Section):

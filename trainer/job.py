@@ -25,7 +25,7 @@ from flywheel.rows import read_rows
 from trainer.probe import ProbePair, probe_logprobs, write_probe
 
 if TYPE_CHECKING:
-    from trainer.algorithms.rows import Prepared
+    from trainer.algorithms.contract import Prepared
     from trainer.samples import Sample
 
 ADAPTER = "candidate"
@@ -214,10 +214,14 @@ def _prepare(job: Job, settings: TrainSection, tokenizer: Any) -> "Prepared":
         FlywheelError: not one row can be trained on; says why, reason by reason.
     """
     from trainer.algorithms import ALGORITHMS
+    from trainer.algorithms.contract import Context
     from trainer.render import renderer_for
 
     rows = read_rows(Path(job.rows))
-    prepared = ALGORITHMS[settings.algorithm](rows, renderer_for(tokenizer))
+    make = ALGORITHMS[settings.algorithm].rows
+    if make is None:
+        raise UsageError(f"{settings.algorithm} samples while it trains: it takes no rows")
+    prepared = make(rows, Context(renderer_for(tokenizer), settings))
     if prepared.refused:
         _log.warning("%s of %s rows refused: %s", len(prepared.refused), len(rows), _why(prepared))
     if not prepared.samples:

@@ -19,7 +19,7 @@ from flywheel.progress import report
 from flywheel.project import TrainSection
 from trainer.checkpoints import Checkpoint, Progress, newest_checkpoint, save_checkpoint
 from trainer.forward import recompute_layers, trained_logprobs
-from trainer.losses import count_tokens, reduce
+from trainer.losses import count_units, reduce
 from trainer.metrics import MetricsFile, StepMetrics
 from trainer.packing import Packed, pack
 from trainer.samples import Sample
@@ -80,10 +80,10 @@ def _step(
     activation_bytes: int,
 ) -> StepMetrics:
     started = time.perf_counter()
-    counts = count_tokens(samples)
+    counts = count_units(samples, settings)
     packs = pack(samples, settings.micro_tokens)
     optimizer.zero_grad(set_to_none=True)
-    loss = sum(_gradients(model, each, counts, activation_bytes) for each in packs)
+    loss = sum(_gradients(model, each, counts, settings, activation_bytes) for each in packs)
     norm = float(torch.nn.utils.clip_grad_norm_(_learning(model).values(), settings.clip))
     if not (math.isfinite(loss) and math.isfinite(norm)):
         rows = ", ".join(sample.row_id for sample in samples)
@@ -111,12 +111,16 @@ def _step(
 
 
 def _gradients(
-    model: torch.nn.Module, packed: Packed, counts: dict[str, int], activation_bytes: int
+    model: torch.nn.Module,
+    packed: Packed,
+    counts: dict[str, int],
+    settings: TrainSection,
+    activation_bytes: int,
 ) -> float:
     """Adds this micro-batch's gradients; returns its share of the step's loss."""
     recompute_layers(model, len(packed.token_ids), activation_bytes)
-    shares = reduce(packed, trained_logprobs(model, packed), counts)
-    loss = torch.stack(list(shares.values())).sum()
+    reduced = reduce(packed, trained_logprobs(model, packed), counts, settings)
+    loss = torch.stack(list(reduced.shares.values())).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     return float(loss.detach())
 

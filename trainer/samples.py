@@ -20,6 +20,27 @@ STREAMS = (
 """The optional streams of numbers, each parallel to token_ids."""
 
 
+class Picture(Record, frozen=True, kw_only=True):
+    """An image, where its placeholder tokens stand in a sample."""
+
+    start: int
+    """Of its placeholders, as an index into token_ids."""
+    tokens: int
+    """How many placeholders it has."""
+    data: bytes
+    """The encoded file, as it came (PNG, JPEG, WebP)."""
+
+
+class Experts(Record, frozen=True, kw_only=True):
+    """The experts that the engine's router took at each token, to be taken again."""
+
+    layers: int
+    top_k: int
+    data: bytes
+    """[tokens, layers, top_k] of unsigned 16 bit little-endian indices. 65535 = not known there:
+    the trainer's own router decides."""
+
+
 class Sample(Record, frozen=True, kw_only=True):
     row_id: str
     """The dataset's row, or the rollout, that it was made of: what errors name."""
@@ -48,6 +69,10 @@ class Sample(Record, frozen=True, kw_only=True):
     """Samples that a loss compares: packing never parts them."""
     rollout_id: str | None = None
     trace_id: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    """In the order of their places."""
+    experts: Experts | None = None
+    """None = not recorded."""
 
     def __post_init__(self) -> None:
         reason = _fault(self)

@@ -5,6 +5,7 @@ import pytest
 
 from flywheel.records import Text, Truncated, say
 from trainer.algorithms import ALGORITHMS
+from trainer.algorithms.contract import Context
 from trainer.algorithms.rejection import rejection
 from trainer.algorithms.sft import sft
 from trainer.render import Rendering
@@ -28,7 +29,7 @@ def test_rejection_trains_the_very_tokens_that_were_sampled(
     # "12" as one token each is what was sampled, though the text would be rendered otherwise.
     odd = (*row.tokens.completion_ids[:1], 300, rendering.stop_ids[0])
     row = with_tokens(row, completion_ids=odd, logprobs=(-0.1, -0.2, -0.3))
-    (sample,) = rejection([row], rendering).samples
+    (sample,) = rejection([row], Context(rendering, TrainSection())).samples
     before = len(row.tokens.prompt_ids)
     assert sample.token_ids == (*row.tokens.prompt_ids, *odd)
     assert sample.targets == tuple(range(before, before + 3))
@@ -40,7 +41,10 @@ def test_rejection_trains_the_very_tokens_that_were_sampled(
 
 def test_sft_renders_messages_whatever_was_sampled(row_of: Any, rendering: Rendering) -> None:
     row = row_of([3, 1, 2])
-    (sample,) = sft([with_tokens(row, completion_ids=(300, 2), logprobs=None)], rendering).samples
+    (sample,) = sft(
+        [with_tokens(row, completion_ids=(300, 2), logprobs=None)],
+        Context(rendering, TrainSection()),
+    ).samples
     ids, mask = rendering.render_sample(row.messages, row.completion)
     assert (sample.token_ids, sample.mask) == (tuple(ids), tuple(mask))
     assert sample.behaviour_logprobs is None
@@ -57,7 +61,7 @@ def test_a_row_weighs_what_it_says(row_of: Any, rendering: Rendering) -> None:
 def test_rejection_renders_demonstrations_only(row_of: Any, rendering: Rendering) -> None:
     shown = row_of([2, 1], tokens=None, origin="demonstration", finish_reason=None)
     blind = row_of([4, 3], tokens=None)
-    prepared = rejection([shown, blind], rendering)
+    prepared = rejection([shown, blind], Context(rendering, TrainSection()))
     assert [sample.row_id for sample in prepared.samples] == [shown.id]
     assert prepared.refused == ((blind.id, "has no sampled tokens"),)
 
@@ -66,7 +70,7 @@ def test_rejection_renders_demonstrations_only(row_of: Any, rendering: Rendering
 def test_rejection_refuses_answers_that_did_not_end(
     row_of: Any, rendering: Rendering, reason: str | None
 ) -> None:
-    prepared = rejection([row_of([2, 1], finish_reason=reason)], rendering)
+    prepared = rejection([row_of([2, 1], finish_reason=reason)], Context(rendering, TrainSection()))
     assert not prepared.samples
     assert "did not end" in prepared.refused[0][1]
 
@@ -87,7 +91,9 @@ def test_rejection_refuses_answers_that_did_not_end(
 def test_rejection_refuses_tokens_that_do_not_fit(
     row_of: Any, rendering: Rendering, changes: dict[str, Any], reason: str
 ) -> None:
-    prepared = rejection([with_tokens(row_of([3, 1, 2]), **changes)], rendering)
+    prepared = rejection(
+        [with_tokens(row_of([3, 1, 2]), **changes)], Context(rendering, TrainSection())
+    )
     assert not prepared.samples
     assert reason in prepared.refused[0][1]
 
@@ -103,7 +109,7 @@ def test_sft_refuses_cut_messages_and_answers(row_of: Any, rendering: Rendering)
         row_of([1, 5], completion=say("user", "1 5")),
         row_of([1, 6], weight=0.0),
     ]
-    prepared = sft(rows, rendering)
+    prepared = sft(rows, Context(rendering, TrainSection()))
     assert not prepared.samples
     assert [row_id for row_id, _ in prepared.refused] == [row.id for row in rows]
 
@@ -111,4 +117,6 @@ def test_sft_refuses_cut_messages_and_answers(row_of: Any, rendering: Rendering)
 def test_imported_rows_without_a_finish_reason_are_rendered(
     row_of: Any, rendering: Rendering
 ) -> None:
-    assert sft([row_of([2, 1], finish_reason=None, tokens=None)], rendering).samples
+    assert sft(
+        [row_of([2, 1], finish_reason=None, tokens=None)], Context(rendering, TrainSection())
+    ).samples

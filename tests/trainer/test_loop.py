@@ -8,6 +8,7 @@ import torch
 
 from flywheel import progress
 from flywheel.project import TrainSection
+from trainer.algorithms.contract import Context
 from trainer.loop import Diverged, train
 from trainer.metrics import read
 from trainer.models import add_adapter, load_base, use_attention
@@ -165,7 +166,11 @@ def test_right_answers_teach_the_tiny_model_to_sort(
     use_attention(model, "flywheel_tree", attend)
     heldout = [each for each in problems[96:] if each not in problems[:96]]
     before = answers(model, rendering, heldout)
-    samples = list(rejection([row_of(each) for each in problems[:96]], rendering).samples)
+    samples = list(
+        rejection(
+            [row_of(each) for each in problems[:96]], Context(rendering, TrainSection())
+        ).samples
+    )
     done = run(model, samples, tmp_path, epochs=4, batch=8, learning_rate=2e-3, warmup_steps=3)
     assert done.last_loss < 0.7 * done.first_loss
     assert answers(model, rendering, heldout) > before + 0.25

@@ -4,18 +4,21 @@ from typing import Any
 import pytest
 import torch
 
+from flywheel.project import TrainSection
 from trainer.forward import CHUNK, head_logprobs, recompute_layers, trained_logprobs
-from trainer.losses import COMPONENTS, count_tokens, reduce
+from trainer.losses import COMPONENTS, count_units, reduce
 from trainer.losses.streams import Streams
 from trainer.packing import Packed, pack
 from trainer.samples import Sample
+
+SETTINGS = TrainSection()
 
 
 def gradients(model: Any, batches: list[Packed], counts: dict[str, int]) -> list[torch.Tensor]:
     model.zero_grad(set_to_none=True)
     for packed in batches:
         torch.stack(
-            list(reduce(packed, trained_logprobs(model, packed), counts).values())
+            list(reduce(packed, trained_logprobs(model, packed), counts, SETTINGS).shares.values())
         ).sum().backward()
     return [each.grad.clone() for each in model.parameters() if each.requires_grad]
 
@@ -31,7 +34,9 @@ def test_cross_entropy_is_what_a_hand_computes() -> None:
         weights=torch.tensor([1.0, 0.5], dtype=torch.float64),
         owners=torch.tensor([0, 0]),
     )
-    assert float(COMPONENTS["ce"](streams)) == pytest.approx(math.log(2) + 0.5 * math.log(4))
+    assert float(COMPONENTS["ce"].term(streams, SETTINGS).total) == pytest.approx(
+        math.log(2) + 0.5 * math.log(4)
+    )
 
 
 def test_the_total_is_the_float64_oracle(model: Any, model_of: Any, samples: list[Sample]) -> None:
@@ -45,10 +50,12 @@ def test_the_total_is_the_float64_oracle(model: Any, model_of: Any, samples: lis
             normal = top + math.log(math.fsum(math.exp(value - top) for value in row))
             total += sample.weights["ce"][at] * (normal - row[sample.token_ids[at]])
             weighed += 1
-    counts = count_tokens(samples)
+    counts = count_units(samples, SETTINGS)
     assert counts == {"ce": weighed}
     loss = sum(
-        float(reduce(packed, trained_logprobs(model, packed), counts)["ce"].detach())
+        float(
+            reduce(packed, trained_logprobs(model, packed), counts, SETTINGS).shares["ce"].detach()
+        )
         for packed in pack(samples, 64)
     )
     assert loss == pytest.approx(total / weighed, rel=1e-6)
@@ -58,7 +65,7 @@ def test_the_total_is_the_float64_oracle(model: Any, model_of: Any, samples: lis
 def test_gradients_do_not_depend_on_packing_or_micro_batches(
     model: Any, samples: list[Sample], micro_tokens: int
 ) -> None:
-    counts = count_tokens(samples)
+    counts = count_units(samples, SETTINGS)
     plain = gradients(model, singly(samples), counts)
     packed = gradients(model, pack(samples, micro_tokens), counts)
     scale = max(float(each.abs().max()) for each in plain)
@@ -71,7 +78,7 @@ def test_shared_prefixes_give_the_same_gradients_in_float32(
     model_of: Any, samples: list[Sample]
 ) -> None:
     model = model_of(torch.float32)
-    counts = count_tokens(samples)
+    counts = count_units(samples, SETTINGS)
     plain = gradients(model, singly(samples), counts)
     shared = gradients(model, pack(samples, 10_000), counts)
     scale = max(float(each.abs().max()) for each in plain)
@@ -87,10 +94,10 @@ def test_a_weight_of_zero_counts_neither_above_nor_below(sample_of: Any) -> None
         weights={"ce": (9.0, 1.0, 0.0, 1.0)},
         template_digest="t",
     )
-    assert count_tokens([sample]) == {"ce": 2}
+    assert count_units([sample], SETTINGS) == {"ce": 2}
     (packed,) = pack([sample], 64)
     logprobs = torch.tensor([-1.0, -100.0, -3.0], dtype=torch.float64)
-    assert float(reduce(packed, logprobs, {"ce": 2})["ce"]) == 2.0
+    assert float(reduce(packed, logprobs, {"ce": 2}, SETTINGS).shares["ce"]) == 2.0
 
 
 def test_a_loss_that_is_not_in_the_table_is_an_error(samples: list[Sample]) -> None:
@@ -98,12 +105,12 @@ def test_a_loss_that_is_not_in_the_table_is_an_error(samples: list[Sample]) -> N
         row_id="r",
         token_ids=(1, 2),
         mask=(False, True),
-        weights={"rl": (0.0, 1.0)},
+        weights={"unheard_of": (0.0, 1.0)},
         template_digest="t",
     )
     (packed,) = pack([sample], 64)
-    with pytest.raises(KeyError, match="rl"):
-        reduce(packed, torch.zeros(1), count_tokens([sample]))
+    with pytest.raises(KeyError, match="unheard_of"):
+        reduce(packed, torch.zeros(1), count_units([sample], SETTINGS), SETTINGS)
 
 
 def test_a_frozen_head_gives_what_a_learning_one_gives() -> None:
@@ -128,7 +135,7 @@ def test_a_frozen_head_gives_what_a_learning_one_gives() -> None:
 
 def test_recomputing_layers_changes_no_bit(model_of: Any, samples: list[Sample]) -> None:
     model = model_of(torch.float32)
-    counts = count_tokens(samples)
+    counts = count_units(samples, SETTINGS)
     batches = pack(samples, 10_000)
     assert recompute_layers(model, 1, 1 << 40) == 0
     kept = gradients(model, batches, counts)

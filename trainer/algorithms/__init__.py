@@ -1,16 +1,10 @@
-"""Algorithms: each turns a dataset's rows into Samples. The loop knows none of them."""
+"""Algorithms: each turns a dataset's rows, or graded rollouts, into Samples."""
 
-from collections.abc import Callable
-
-from flywheel.rows import TrainingRow
+from trainer.algorithms.contract import Algorithm
 from trainer.algorithms.rejection import rejection
-from trainer.algorithms.rows import Prepared
 from trainer.algorithms.sft import sft
-from trainer.render import Rendering
-
-Algorithm = Callable[[list[TrainingRow], Rendering], Prepared]
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "rejection": rejection,
-    "sft": sft,
+    "rejection": Algorithm(rows=rejection),
+    "sft": Algorithm(rows=sft),
 }

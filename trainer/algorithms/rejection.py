@@ -7,13 +7,14 @@ the rows were not sampled by anyone: they are rendered. (Yuan et al. 2023, arXiv
 from functools import partial
 
 from flywheel.rows import TrainingRow
-from trainer.algorithms.rows import Prepared, prepare, rendered, sampled
+from trainer.algorithms.contract import Context, Prepared
+from trainer.algorithms.rows import prepare, rendered, sampled
 from trainer.render import Rendering
 from trainer.samples import Sample
 
 
-def rejection(rows: list[TrainingRow], rendering: Rendering) -> Prepared:
-    return prepare(rows, partial(_sample, rendering=rendering))
+def rejection(rows: list[TrainingRow], context: Context) -> Prepared:
+    return prepare(rows, partial(_sample, rendering=context.rendering))
 
 
 def _sample(row: TrainingRow, rendering: Rendering) -> Sample:

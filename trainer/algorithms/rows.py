@@ -5,22 +5,15 @@ laid out by another template or tokenizer, answers without their stop token.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flywheel.errors import BadRecord
 from flywheel.rows import TrainingRow
+from trainer.algorithms.contract import Prepared
 from trainer.render import Rendering
 from trainer.samples import Sample
 
 ENDED = ("stop", "tool_calls")
 """Finish reasons of an answer that the model itself ended."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    samples: tuple[Sample, ...]
-    refused: tuple[tuple[str, str], ...]
-    """(row id, reason)"""
 
 
 def prepare(rows: list[TrainingRow], make: Callable[[TrainingRow], Sample]) -> Prepared:

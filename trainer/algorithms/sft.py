@@ -3,9 +3,9 @@
 from functools import partial
 
 from flywheel.rows import TrainingRow
-from trainer.algorithms.rows import Prepared, prepare, rendered
-from trainer.render import Rendering
+from trainer.algorithms.contract import Context, Prepared
+from trainer.algorithms.rows import prepare, rendered
 
 
-def sft(rows: list[TrainingRow], rendering: Rendering) -> Prepared:
-    return prepare(rows, partial(rendered, rendering=rendering))
+def sft(rows: list[TrainingRow], context: Context) -> Prepared:
+    return prepare(rows, partial(rendered, rendering=context.rendering))

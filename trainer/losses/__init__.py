@@ -2,15 +2,18 @@
 
 A component is a pure function from per-token streams to the sum of its terms. The total is
 
-    L = Σ_components  (component's sum) / (component's own number of tokens)
+    L = Σ_components  (component's sum) / (component's own number of units)
 
-where the number of tokens is counted over the whole optimizer step, across all of its
-micro-batches: how a step was cut and packed changes neither loss nor gradient.
+where units (tokens, sequences or pairs: the component says which) are counted over the whole
+optimizer step, across all of its micro-batches and ranks: how a step was cut and packed changes
+neither loss nor gradient.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from flywheel.project import TrainSection
 from trainer.losses.cross_entropy import cross_entropy
 from trainer.losses.streams import Streams
 from trainer.samples import STREAMS, Sample
@@ -20,15 +23,43 @@ if TYPE_CHECKING:
 
     from trainer.packing import Packed
 
-Component = Callable[[Streams], "torch.Tensor"]
+
+class Term(NamedTuple):
+    """What a component says of one micro-batch."""
+
+    total: "torch.Tensor"
+    """Scalar: the sum over its units, with the gradient."""
+    stats: "dict[str, torch.Tensor]" = {}  # noqa: RUF012
+    """Name -> detached sum over its units: metrics divide by the same counts."""
+
+
+class Component(NamedTuple):
+    term: "Callable[[Streams, TrainSection], Term]"
+    per: Literal["token", "sequence", "pair"] = "token"
+    needs: tuple[str, ...] = ()
+    """Streams without which it refuses."""
+
+
+def _ce(streams: Streams, settings: TrainSection) -> Term:
+    return Term(cross_entropy(streams))
+
 
 COMPONENTS: dict[str, Component] = {
-    "ce": cross_entropy,
+    "ce": Component(_ce),
 }
 
 
-def count_tokens(samples: Sequence[Sample]) -> dict[str, int]:
-    """Component -> trained tokens that weigh something in it. Components nobody uses are absent."""
+@dataclass(frozen=True)
+class Reduced:
+    shares: "dict[str, torch.Tensor]"
+    """Component -> this micro-batch's share of its part of the loss, with the gradient."""
+    stats: dict[str, float] = field(default_factory=dict)
+    """`component/name` -> this micro-batch's share of the step's mean. They add up over
+    micro-batches and ranks."""
+
+
+def count_units(samples: Sequence[Sample], settings: TrainSection) -> dict[str, int]:
+    """Component -> its units that weigh something. Components nobody uses are absent."""
     counts: dict[str, int] = {}
     for sample in samples:
         for name, weights in sample.weights.items():
@@ -39,21 +70,30 @@ def count_tokens(samples: Sequence[Sample]) -> dict[str, int]:
 
 
 def reduce(
-    packed: "Packed", logprobs: "torch.Tensor", counts: Mapping[str, int]
-) -> "dict[str, torch.Tensor]":
+    packed: "Packed",
+    logprobs: "torch.Tensor",
+    counts: Mapping[str, int],
+    settings: TrainSection,
+    entropies: "torch.Tensor | None" = None,
+) -> Reduced:
     """This micro-batch's share of each component of the step's loss.
 
-    `logprobs` is [m], parallel to `packed.targets`; `counts` is the whole step's `count_tokens`.
+    `logprobs` and `entropies` are [m], parallel to `packed.targets`; `counts` is `count_units` of
+    the whole step, over all ranks.
 
     Raises:
         KeyError: a sample weighs in a component that is not in the table.
     """
     shares: dict[str, torch.Tensor] = {}
+    stats: dict[str, float] = {}
     for name, count in counts.items():
         streams = _streams(packed, logprobs, name)
-        if streams is not None:
-            shares[name] = COMPONENTS[name](streams) / count
-    return shares
+        if streams is None:
+            continue
+        term = COMPONENTS[name].term(streams, settings)
+        shares[name] = term.total / count
+        stats |= {f"{name}/{key}": float(value) / count for key, value in term.stats.items()}
+    return Reduced(shares, stats)
 
 
 def _streams(packed: "Packed", logprobs: "torch.Tensor", component: str) -> Streams | None:
