@@ -3,6 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from flywheel.project import TrainSection
 from flywheel.records import Text, Truncated, say
 from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context
