@@ -5,7 +5,6 @@ import pytest
 
 from flywheel.project import TrainSection
 from flywheel.records import Text, Truncated, say
-from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context
 from trainer.algorithms.rejection import rejection
 from trainer.algorithms.sft import sft
@@ -54,8 +53,9 @@ def test_sft_renders_messages_whatever_was_sampled(row_of: Any, rendering: Rende
 
 
 def test_a_row_weighs_what_it_says(row_of: Any, rendering: Rendering) -> None:
-    for algorithm in ALGORITHMS.values():
-        (sample,) = algorithm([row_of([1, 2], weight=0.25)], rendering).samples
+    for make in (rejection, sft):
+        row = row_of([1, 2], weight=0.25)
+        (sample,) = make([row], Context(rendering, TrainSection())).samples
         assert {sample.weights["ce"][at] for at in sample.targets} == {0.25}
 
 
