@@ -5,6 +5,7 @@ import pytest
 
 from flywheel.project import TrainSection
 from flywheel.records import Text, Truncated, say
+from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context
 from trainer.algorithms.rejection import rejection
 from trainer.algorithms.sft import sft
