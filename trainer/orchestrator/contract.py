@@ -1,7 +1,7 @@
-"""The orchestrator's seams: who plays, who learns, who publishes, and what time it is.
+"""The orchestrator's seams: who plays, who learns, who publishes.
 
-The same driver runs real rollouts on the real clock and simulated ones on a virtual clock. All
-calls are async and may be cancelled. A version is an int: the number of optimizer steps whose
+The same driver runs real rollouts in real time and simulated ones in virtual time: the clock is
+always the event loop's (`loop.time()`, `asyncio.sleep`). All calls are async and may be cancelled. A version is an int: the number of optimizer steps whose
 weights the engine serves; 0 = those that the run started from.
 """
 
@@ -43,7 +43,16 @@ class Played(NamedTuple):
     """Sampled."""
     started: float
     ended: float
-    """Seconds on the clock."""
+    """Seconds, on the event loop's clock."""
+    sampled: tuple[int, ...] = ()
+    """Tokens by each of `versions`, parallel to it; () = not known."""
+
+
+class Lost(NamedTuple):
+    """A rollout that gave nothing."""
+
+    attempt: Attempt
+    reason: str
 
 
 class Player(Protocol):
@@ -81,18 +90,70 @@ class Complete(NamedTuple):
     visit: Visit
     played: tuple[Played, ...]
     """In the order of k."""
+    lost: tuple[Lost, ...] = ()
+    """Those of its rollouts that are not in `played`: no worker could play them, or they were
+    stopped at the limit."""
+
+
+class Facts(NamedTuple):
+    """What the scheduling and its report need of one rollout."""
+
+    versions: tuple[int, ...]
+    tokens: int
+    seconds: float
+    sampled: tuple[int, ...] = ()
+
+
+def facts_of(group: Complete) -> tuple[Facts, ...]:
+    return tuple(
+        Facts(one.versions, one.tokens, one.ended - one.started, one.sampled)
+        for one in group.played
+    )
+
+
+class Kept(NamedTuple):
+    """A complete group that can be trained on and is in no batch yet."""
+
+    visit: str
+    """Its id."""
+    number: int
+    """The visit's."""
+    rollouts: tuple[Facts, ...]
+
+
+class Standing(NamedTuple):
+    """How far a run is: what it goes on from after a restart."""
+
+    trained: int = 0
+    """Optimizer steps whose weights are written."""
+    folder: Path | None = None
+    """Of the newest version's weights; None = those that the run starts from."""
+    pending: tuple[str, ...] = ()
+    """Visits in the batch of step `trained` + 1, which was put and not trained; () = none was."""
+    kept: tuple[Kept, ...] = ()
+    consumed: frozenset[str] = frozenset()
+    """Ids of all visits that completed: trained, pending, kept, or recorded why not. Others are
+    played again from their start."""
 
 
 class Learner(Protocol):
     """Grades groups, makes batches of them, and has them trained."""
 
+    async def standing(self) -> Standing:
+        """Asked once, before anything is played."""
+
     async def complete(self, group: Complete) -> str | None:
         """Grades and keeps the group, durably. Returns why it cannot be trained on (nothing to
         learn, ungraded, failed); None = it can."""
 
+    async def drop(self, visit: str, reason: str) -> None:
+        """Records that a kept group will not be trained on."""
+
     async def train(self, step: int, groups: tuple[str, ...], report: dict[str, Any]) -> Path:
-        """Trains optimizer step `step` on these visits; returns the folder of the new version's
-        weights when they are written. A step that was trained before returns at once."""
+        """Trains optimizer step `step` on these visits, from version `step` - 1; returns the folder
+        of the new version's weights when they are written. A step that was trained before returns
+        at once; one whose batch was put before is trained on that batch. Where overaged tokens are
+        masked, those sampled before version `report["mask_below"]` are not trained on."""
 
 
 class Publisher(Protocol):
@@ -103,10 +164,3 @@ class Publisher(Protocol):
             Refused: the engine does not serve what was trained.
             EngineError: it could not be asked.
         """
-
-
-class Clock(Protocol):
-    def now(self) -> float:
-        """Seconds."""
-
-    async def sleep(self, seconds: float) -> None: ...
