@@ -1,8 +1,8 @@
 """The orchestrator's seams: who plays, who learns, who publishes.
 
 The same driver runs real rollouts in real time and simulated ones in virtual time: the clock is
-always the event loop's (`loop.time()`, `asyncio.sleep`). All calls are async and may be cancelled. A version is an int: the number of optimizer steps whose
-weights the engine serves; 0 = those that the run started from.
+always the event loop's. All calls are async and may be cancelled. A version is an int: the number
+of optimizer steps whose weights the engine serves; 0 = those that the run started from.
 """
 
 from pathlib import Path
@@ -164,3 +164,12 @@ class Publisher(Protocol):
             Refused: the engine does not serve what was trained.
             EngineError: it could not be asked.
         """
+
+
+class Clock(Protocol):
+    """`trainer.orchestrator.clock.LoopClock`, real or virtual as the event loop is."""
+
+    def now(self) -> float:
+        """Seconds."""
+
+    async def sleep(self, seconds: float) -> None: ...
