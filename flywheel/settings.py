@@ -33,6 +33,10 @@ class Settings(BaseSettings):
     """FLYWHEEL_VLLM: the environment that `make install-vllm` made."""
     verifiers: Path = Path(__file__).resolve().parent.parent / ".venv-verifiers"
     """FLYWHEEL_VERIFIERS: the environment that `make install-verifiers` made."""
+    verl: Path = Path(__file__).resolve().parent.parent / ".venv-verl"
+    """FLYWHEEL_VERL: the environment that `make install-verl` made."""
+    prime_rl: Path | None = None
+    """FLYWHEEL_PRIME_RL: the environment of a prime-rl checkout (its .venv). None = none."""
     engine: Literal["embedded", "vllm"] | None = None
     """FLYWHEEL_ENGINE, or `flywheel serve --engine`: goes before what a project names."""
     engine_key: SecretStr | None = None

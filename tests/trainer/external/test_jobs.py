@@ -1,0 +1,178 @@
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from flywheel.errors import CorruptFile, UsageError
+from flywheel.project import EnvironmentSection, TrainSection
+from flywheel.records import Problem, say
+from flywheel.settings import load
+from trainer.external.contract import Handoff
+from trainer.external.table import ENGINES
+
+ROOT = Path(__file__).resolve().parents[3]
+SORTING = ROOT / "tests" / "sorting"
+VERL = load().verl / "bin" / "python"
+VERIFIERS = load().verifiers / "bin" / "python"
+PROBLEMS = tuple(
+    Problem(
+        environment="sorting",
+        messages=(say("user", digits),),
+        answer=" ".join(sorted(digits.split())),
+        text=digits,
+    )
+    for digits in ("3 1 2", "9 8", "4 4 1")
+)
+
+
+def handed(out: Path, train: dict[str, Any] | None = None, **changes: Any) -> Handoff:
+    settings = {"algorithm": "grpo", "schedule": "constant", "rl": {"steps": 4}, **(train or {})}
+    given = {
+        "run_id": "run-1",
+        "project": "sorting",
+        "model": SORTING / "base",
+        "adapter": None,
+        "train": TrainSection.model_validate(settings),
+        "max_tokens": 16,
+        "context": 256,
+        "environment": EnvironmentSection(path="environment.py:Sorting"),
+        "folder": SORTING,
+        "problems": PROBLEMS,
+        "out": out,
+        **changes,
+    }
+    return Handoff(**given)
+
+
+def test_a_verl_job_is_its_rows_its_configuration_and_its_reward(tmp_path: Path) -> None:
+    handoff = handed(tmp_path / "job", {"rl": {"steps": 4, "kl": 0.01, "baseline": "std"}})
+    written = ENGINES["verl"]().write(handoff)
+    assert all(path.is_file() for path in written.files)
+    config = json.loads((tmp_path / "job" / "config.yaml").read_text())
+    assert config["algorithm"]["norm_adv_by_std_in_grpo"] is True
+    assert config["actor_rollout_ref"]["actor"]["kl_loss_coef"] == 0.01
+    assert config["actor_rollout_ref"]["model"]["lora_rank"] == 8
+    rows = pl.read_parquet(tmp_path / "job" / "train.parquet").to_dicts()
+    assert [row["extra_info"]["problem"] for row in rows] == [one.id for one in PROBLEMS]
+    assert rows[0]["prompt"] == [{"role": "user", "content": "3 1 2"}]
+    assert "1 2 3" not in json.dumps(rows)
+
+
+def test_the_reward_file_of_a_job_asks_our_environment(tmp_path: Path) -> None:
+    ENGINES["verl"]().write(handed(tmp_path))
+    asked = (
+        "import flywheel_reward as r\n"
+        f"for said in ('1 2 3', '3 1 2'):\n"
+        f"    print(r.compute_score('sorting', said, '', {{'problem': '{PROBLEMS[0].id}'}}))\n"
+        "try: r.compute_score('sorting', '1', '', {'problem': 'unheard of'})\n"
+        "except r.Ungraded as error: print('ungraded', error)\n"
+    )
+    # An interpreter that sees nothing of ours: as an engine's own environment does.
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", asked], cwd=tmp_path, capture_output=True, text=True,
+        timeout=120, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    lines = said.stdout.splitlines()
+    assert lines[:2] == ["1.0", "0.0"], said.stderr
+    assert lines[2].startswith("ungraded problem unheard of")
+
+
+def test_a_prime_rl_job_is_its_toml_and_a_taskset(tmp_path: Path) -> None:
+    written = ENGINES["prime-rl"]().write(handed(tmp_path, {"rl": {"baseline": "maxrl"}}, gpus=4))
+    config = tomllib.loads((tmp_path / "rl.toml").read_text())
+    assert config["orchestrator"]["algo"] == {"type": "max_rl"}
+    assert config["orchestrator"]["batch_size"] == 64
+    (source,) = config["orchestrator"]["train"]["source"]
+    assert source["env"]["taskset"] == {"id": "flywheel_taskset"}
+    assert config["deployment"]["num_train_gpus"] == config["deployment"]["num_infer_gpus"] == 2
+    assert written.environment["PYTHONPATH"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("engine", "train", "words"),
+    [
+        ("verl", {"schedule": "linear"}, "schedule"),
+        ("verl", {"rl": {"baseline": "maxrl"}}, "baseline"),
+        ("verl", {"rl": {"loss": "reinforce"}}, "loss"),
+        ("verl", {"algorithm": "echo"}, "algorithm"),
+        ("prime-rl", {"rl": {"loss": "gspo"}}, "loss"),
+        ("prime-rl", {"algorithm": "distill"}, "algorithm"),
+    ],
+)
+def test_what_an_engine_has_no_equal_of_is_refused(
+    tmp_path: Path, engine: str, train: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        ENGINES[engine]().write(handed(tmp_path, train))
+
+
+def test_metrics_and_weights_come_back(tmp_path: Path) -> None:
+    verl = ENGINES["verl"]()
+    (tmp_path / "verl.jsonl").write_text(
+        '{"step": 1, "data": {"critic/score/mean": 0.5, "timing_s/gen": 2}}\n{"step": 2, "da'
+    )
+    assert list(verl.metrics(tmp_path)) == [(1, {"reward": 0.5, "verl/timing_s/gen": 2.0})]
+    with pytest.raises(CorruptFile, match="no weights"):
+        verl.weights(tmp_path)
+    adapter = tmp_path / "weights" / "lora_adapter"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_model.safetensors").touch()
+    assert verl.weights(tmp_path) == adapter
+    prime = ENGINES["prime-rl"]()
+    (tmp_path / "outputs" / "run_default").mkdir(parents=True)
+    (tmp_path / "outputs" / "metrics.jsonl").write_text('{"step": 1, "entropy/mean": 0.25}\n')
+    (tmp_path / "outputs" / "run_default" / "metrics.jsonl").write_text(
+        '{"step": 1, "reward/mean": 0.5}\n'
+    )
+    assert list(prime.metrics(tmp_path)) == [(1, {"entropy": 0.25, "reward": 0.5})]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not VERL.is_file(), reason="no .venv-verl: `make install-verl` brings it")
+def test_verls_own_code_takes_the_configuration(tmp_path: Path) -> None:
+    written = ENGINES["verl"]().write(handed(tmp_path, {"rl": {"correction": "icepop"}}))
+    checked = (
+        "import sys\n"
+        "from hydra import compose, initialize_config_dir\n"
+        "from verl.utils.config import omega_conf_to_dataclass, validate_config\n"
+        "with initialize_config_dir(sys.argv[1], version_base=None):\n"
+        "    config = compose('config')\n"
+        "validate_config(config, use_reference_policy=False, use_critic=False)\n"
+        "rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)\n"
+        "algorithm = omega_conf_to_dataclass(config.algorithm)\n"
+        "print(rollout.n, algorithm.rollout_correction.rollout_is_threshold)\n"
+    )
+    said = subprocess.run(
+        [VERL, "-c", checked, str(tmp_path)], capture_output=True, text=True, timeout=600,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **written.environment},
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1:] == ["8 0.5_2.0"], said.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not VERIFIERS.is_file(), reason="no .venv-verifiers: `make install-verifiers` brings it"
+)
+def test_the_verifiers_package_takes_the_taskset(tmp_path: Path) -> None:
+    written = ENGINES["prime-rl"]().write(handed(tmp_path))
+    checked = (
+        "import asyncio, types\n"
+        "import verifiers.v1 as vf\n"
+        "from verifiers.v1.configs.taskset import TasksetConfig\n"
+        "from flywheel_taskset import FlywheelTaskset\n"
+        "tasks = list(FlywheelTaskset(TasksetConfig(id='flywheel_taskset')))\n"
+        "said = types.SimpleNamespace(last_reply='1 2 3')\n"
+        "print(len(tasks), asyncio.run(tasks[0].flywheel(said)))\n"
+    )
+    said = subprocess.run(
+        [VERIFIERS, "-c", checked], capture_output=True, text=True, timeout=600, cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **written.environment},
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1:] == ["3 1.0"], said.stderr
