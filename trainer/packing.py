@@ -3,17 +3,20 @@
 The samples of a micro-batch form a trie by their token ids, laid out depth first. A token sees
 exactly its ancestors and itself, and its position is its depth: so every sample has the logprobs
 and gradients that it has alone, while a prefix that eight samples share is computed once, not
-eight times. A micro-batch holds at most `micro_tokens` tokens, counted as laid out. The result
-depends on the samples alone, not on their order.
+eight times. A micro-batch holds at most `micro_tokens` tokens, counted as laid out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
-from flywheel.errors import UsageError
+from trainer.fitting import WIDTH, WINDOW, fit, order, plan, shared_prefix
 from trainer.samples import Sample
+
+AT_ONE = frozenset({"ce", "dpo", "kto"})
+"""Loss components that ask what the model itself says, at temperature 1. All others compare it with
+who sampled, at the temperature that they sampled at."""
 
 
 class Node(NamedTuple):
@@ -43,6 +46,8 @@ class Packed:
     """[m] index into `samples`."""
     places: tuple[int, ...]
     """[m] the trained token's index in its sample."""
+    temperatures: tuple[float, ...]
+    """[m] that the trained token's logprob is taken at."""
 
     @property
     def sample_tokens(self) -> int:
@@ -50,114 +55,86 @@ class Packed:
         return sum(len(sample.token_ids) for sample in self.samples)
 
 
-def pack(samples: Sequence[Sample], micro_tokens: int) -> list[Packed]:
-    """Splits one optimizer step's samples into micro-batches; pairs stay together.
+def pack(
+    samples: Sequence[Sample], micro_tokens: int, ranks: int = 1, *, width: int = WIDTH
+) -> list[Packed]:
+    """One optimizer step's micro-batches, equally many a rank: rank r computes those at r,
+    r + ranks, … (`trainer.fitting.plan`). Depends on the samples alone, not on their order.
 
     Raises:
         UsageError: one sample, or one pair, is longer than `micro_tokens`.
     """
-    batches: list[Packed] = []
-    members: list[Sample] = []
-    for unit in _units(samples):
-        longest = laid_out(unit)
-        if longest > micro_tokens:
-            raise UsageError(
-                f"row {unit[0].row_id} has {longest} tokens, more than train.micro_tokens = "
-                f"{micro_tokens}: raise that, or drop long rows with the length rule"
-            )
-        if members and laid_out([*members, *unit]) > micro_tokens:
-            batches.append(_lay_out(members))
-            members = []
-        members += unit
-    if members:
-        batches.append(_lay_out(members))
-    return batches
+    return [lay_out(members) for members in plan(samples, micro_tokens, ranks, width=width)]
 
 
-def laid_out(samples: Sequence[Sample]) -> int:
-    """Tokens of the samples' trie: what computing them together costs."""
-    ordered = sorted(samples, key=_order)
-    size = sum(len(sample.token_ids) for sample in ordered)
-    for before, after in pairwise(ordered):
-        size -= shared_prefix(before.token_ids, after.token_ids)
-    return size
+def pack_stream(
+    samples: Iterable[Sample], micro_tokens: int, *, window: int = WINDOW
+) -> Iterator[Packed]:
+    """Micro-batches of samples that come one by one, each as soon as `window` of them wait: none
+    waits for more than `window` micro-batches. The samples of a pair come one after the other.
+
+    Raises:
+        UsageError: one sample, or one pair, is longer than `micro_tokens`.
+    """
+    units = (tuple(unit) for _, unit in groupby(samples, lambda each: each.pair_id or object()))
+    for group in fit(units, micro_tokens, window=window):
+        yield lay_out(list(chain.from_iterable(group)))
 
 
-def _order(sample: Sample) -> tuple[tuple[int, ...], str, str]:
-    """Lexicographic by tokens, so that what shares a prefix is adjacent; ids break ties."""
-    return sample.token_ids, sample.row_id, sample.trace_id or ""
-
-
-def _units(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
-    """What must not be parted: a pair, else a single sample; in the order of their tokens."""
-    units: dict[object, list[Sample]] = {}
-    for sample in sorted(samples, key=_order):
-        units.setdefault(sample.pair_id or object(), []).append(sample)
-    yield from units.values()
-
-
-def shared_prefix(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many leading ids are the same."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    low, high = 0, shorter
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _lay_out(members: Sequence[Sample]) -> Packed:
-    """Depth first, by walking the ordered samples and keeping the path from the root."""
+def lay_out(members: Sequence[Sample]) -> Packed:
+    """Depth first, by walking the ordered samples and keeping the path from the root. Without
+    samples it is one token that nothing is trained on: what a rank without work computes."""
+    ordered = sorted(members, key=order)
     token_ids: list[int] = []
     positions: list[int] = []
-    ends: list[int] = []
     path: list[int] = []
-    trained: list[tuple[int, int, int, int]] = []
+    starts = {0}
+    trained: list[tuple[int, int, int, int, float]] = []
     before: tuple[int, ...] = ()
-    ordered = sorted(members, key=_order)
     for owner, sample in enumerate(ordered):
-        shared = shared_prefix(before, sample.token_ids)
-        for closed in path[shared:]:
-            ends[closed] = len(token_ids)
-        del path[shared:]
-        for depth in range(shared, len(sample.token_ids)):
-            path.append(len(token_ids))
-            token_ids.append(sample.token_ids[depth])
-            positions.append(depth)
-            ends.append(-1)
-        trained += [(path[at - 1], sample.token_ids[at], owner, at) for at in sample.targets]
-        before = sample.token_ids
-    for closed in path:
-        ends[closed] = len(token_ids)
-    sources, targets, owners, places = zip(*trained, strict=True)
+        ids, shared = sample.token_ids, shared_prefix(before, sample.token_ids)
+        if 0 < shared < len(before):
+            starts.add(path[shared - 1] + 1)
+        if shared < len(before):
+            starts.add(len(token_ids))
+        path[shared:] = range(len(token_ids), len(token_ids) + len(ids) - shared)
+        token_ids += ids[shared:]
+        positions += range(shared, len(ids))
+        trained += [
+            (path[at - 1], ids[at], owner, at, temperature)
+            for at, temperature in zip(sample.targets, _temperatures(sample), strict=True)
+        ]
+        before = ids
+    if not ordered:
+        token_ids, positions = [0], [0]
+    columns = tuple(zip(*trained, strict=True)) or ((),) * 5
+    sources, targets, owners, places, temperatures = columns
     return Packed(
         samples=tuple(ordered),
         token_ids=tuple(token_ids),
         positions=tuple(positions),
-        nodes=tuple(_nodes(positions, ends)),
+        nodes=tuple(_nodes(positions, sorted(starts))),
         sources=sources,
         targets=targets,
         owners=owners,
         places=places,
+        temperatures=temperatures,
     )
 
 
-def _nodes(positions: list[int], ends: list[int]) -> Iterator[Node]:
-    """Cuts the layout where a subtree begins or ends; `ends` is parallel to `positions`."""
-    starts = [
-        index
-        for index in range(len(positions))
-        if index == 0
-        or positions[index] != positions[index - 1] + 1
-        or ends[index] != ends[index - 1]
+def _temperatures(sample: Sample) -> list[float]:
+    """Parallel to its targets. What was decoded greedily has no softmax to be compared with."""
+    asked = [weights for name, weights in sample.weights.items() if name not in AT_ONE]
+    temperature = (sample.sampling and sample.sampling.temperature) or 1.0
+    return [
+        temperature if any(weights[at] > 0 for weights in asked) else 1.0 for at in sample.targets
     ]
+
+
+def _nodes(positions: list[int], starts: list[int]) -> Iterator[Node]:
+    """Depth first, a node's ancestors are the open ones that begin less deep."""
     open_: list[int] = []
     for number, (start, stop) in enumerate(pairwise([*starts, len(positions)])):
-        open_ = [each for each in open_ if ends[starts[each]] > start]
+        open_ = [each for each in open_ if positions[starts[each]] < positions[start]]
         yield Node(stop - start, tuple(open_))
         open_.append(number)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flywheel.errors import BadRecord, UsageError
 from trainer.forward import trained_logprobs
-from trainer.packing import Packed, laid_out, pack
+from trainer.fitting import cost_of
+from trainer.packing import Packed, pack
 from trainer.samples import Sample
 
 
@@ -66,7 +67,7 @@ def test_a_shared_prefix_is_laid_out_once(samples: list[Sample]) -> None:
     own = sum(len(sample.token_ids) - 20 for sample in samples)
     assert len(packed.token_ids) <= 20 + own
     assert packed.sample_tokens == 8 * 20 + own
-    assert laid_out(samples) == len(packed.token_ids)
+    assert cost_of(samples).tokens == len(packed.token_ids)
     assert packed.positions[packed.sources[0]] + 1 == packed.places[0]
 
 

@@ -1,0 +1,212 @@
+"""Fitting: which samples stand together in a micro-batch, and which rank computes it.
+
+Windowed best-fit: of a window of units (a pair, else a single sample) the oldest opens a
+micro-batch, and it is filled by what shares most of its prefix with it, then by the largest that
+fits. So no unit waits for more micro-batches than the window has places, whether samples stream in
+or are all there. Sizes count a shared prefix once.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from flywheel.errors import UsageError
+from trainer.samples import Sample
+
+WINDOW = 64
+"""Units among which the best are looked for."""
+WIDTH = 1024
+"""Hidden size where the caller names none: it says how much attention weighs in the balance."""
+_TRIES = 8
+"""Halvings of the bound on a micro-batch's FLOPs: to 1% of the range or less."""
+
+Unit = tuple[Sample, ...]
+"""What must not be parted."""
+
+
+def plan(
+    samples: Sequence[Sample], micro_tokens: int, ranks: int = 1, *, width: int = WIDTH
+) -> list[list[Sample]]:
+    """The samples of each micro-batch of one optimizer step, as they do not depend on the order
+    given. Rank r computes those at r, r + ranks, …: all ranks have equally many, and at the same
+    time nearly equal FLOPs. [] is a micro-batch without samples.
+
+    Raises:
+        UsageError: one sample, or one pair, is longer than `micro_tokens`.
+    """
+    units = units_of(samples)
+    fitted = list(fit(units, micro_tokens, width=width))
+    if ranks > 1:
+        fitted = _balanced(units, fitted, micro_tokens, ranks, width)
+    return [[sample for unit in group for sample in unit] for group in fitted]
+
+
+def fit(
+    units: Iterable[Unit],
+    micro_tokens: int,
+    *,
+    flops: float = math.inf,
+    width: int = WIDTH,
+    window: int = WINDOW,
+) -> Iterator[list[Unit]]:
+    """Micro-batches of units that come one by one: each is made as soon as `window` units wait, and
+    has at most `micro_tokens` tokens and, unless one unit alone has more, `flops`.
+
+    Raises:
+        UsageError: one unit is longer than `micro_tokens`.
+    """
+    waiting: list[_Waiting] = []
+    for unit in units:
+        tokens = cost_of(unit).tokens
+        if tokens > micro_tokens:
+            raise UsageError(
+                f"row {unit[0].row_id} has {tokens} tokens, more than train.micro_tokens = "
+                f"{micro_tokens}: raise that, or drop long rows with the length rule"
+            )
+        waiting.append(_Waiting(unit))
+        if len(waiting) >= window:
+            yield _fill(waiting, micro_tokens, flops, width)
+    while waiting:
+        yield _fill(waiting, micro_tokens, flops, width)
+
+
+def units_of(samples: Iterable[Sample]) -> list[Unit]:
+    """In the order of their tokens, so that what shares a prefix is near."""
+    units: dict[object, list[Sample]] = {}
+    for sample in sorted(samples, key=order):
+        units.setdefault(sample.pair_id or object(), []).append(sample)
+    return [tuple(unit) for unit in units.values()]
+
+
+def order(sample: Sample) -> tuple[tuple[int, ...], str, str]:
+    """Lexicographic by tokens, so that what shares a prefix is adjacent; ids break ties."""
+    return sample.token_ids, sample.row_id, sample.trace_id or ""
+
+
+class Cost(NamedTuple):
+    tokens: int
+    """As laid out: a shared prefix counts once."""
+    flops: float
+    """A layer's linear parts cost 24 w² a token, its attention 4 w for each token seen (Kaplan et
+    al. 2020, "Scaling Laws for Neural Language Models", table 1, with w = d_model): in units of the
+    former, a token that sees c tokens costs 1 + c / 6w."""
+
+
+def cost_of(samples: Iterable[Sample], width: int = WIDTH) -> Cost:
+    """Of computing them together."""
+    tokens, flops = 0, 0.0
+    before: tuple[int, ...] = ()
+    for sample in sorted(samples, key=order):
+        added = _added(len(sample.token_ids), shared_prefix(before, sample.token_ids), width)
+        tokens, flops, before = tokens + added.tokens, flops + added.flops, sample.token_ids
+    return Cost(tokens, flops)
+
+
+def _added(length: int, shared: int, width: int) -> Cost:
+    seen = (length * (length + 1) - shared * (shared + 1)) / 2
+    return Cost(length - shared, length - shared + seen / (6 * width))
+
+
+def shared_prefix(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many leading ids are the same."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    low, high = 0, shorter
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A unit that waits, and how much of it the open micro-batch has already."""
+
+    unit: Unit
+    shared: list[int] = field(init=False)
+    """Sample by sample: of its leading tokens, those that need not be computed for it."""
+
+    def __post_init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.shared = [0] * len(self.unit)
+        for place, sample in enumerate(self.unit[:-1], start=1):
+            for later in range(place, len(self.unit)):
+                self._compare(later, sample)
+
+    def beside(self, unit: Unit) -> None:
+        for place in range(len(self.unit)):
+            for sample in unit:
+                self._compare(place, sample)
+
+    def cost(self, width: int) -> Cost:
+        """Of adding it."""
+        added = [
+            _added(len(sample.token_ids), shared, width)
+            for sample, shared in zip(self.unit, self.shared, strict=True)
+        ]
+        return Cost(sum(one.tokens for one in added), sum(one.flops for one in added))
+
+    def _compare(self, place: int, sample: Sample) -> None:
+        own, known = self.unit[place].token_ids, self.shared[place]
+        # Most comparisons end here: one token says that no more than what is known is shared.
+        if known < len(own) and sample.token_ids[known : known + 1] == own[known : known + 1]:
+            self.shared[place] = max(known, shared_prefix(own, sample.token_ids))
+
+
+def _fill(waiting: list[_Waiting], tokens: int, flops: float, width: int) -> list[Unit]:
+    """Takes one micro-batch's units out of those that wait, the oldest first."""
+    chosen = [waiting.pop(0)]
+    room = tokens, flops
+    while True:
+        cost = chosen[-1].cost(width)
+        room = room[0] - cost.tokens, room[1] - cost.flops
+        best, key = None, (-1, -1)
+        for one in waiting:
+            one.beside(chosen[-1].unit)
+            needs = one.cost(width)
+            if needs.tokens <= room[0] and needs.flops <= room[1]:
+                rank = sum(one.shared), needs.tokens
+                if rank > key:
+                    best, key = one, rank
+        if best is None:
+            break
+        waiting.remove(best)
+        chosen.append(best)
+    for one in waiting:
+        one.forget()
+    return [one.unit for one in chosen]
+
+
+def _balanced(
+    units: Sequence[Unit], fitted: list[list[Unit]], micro_tokens: int, ranks: int, width: int
+) -> list[list[Unit]]:
+    """As many micro-batches as `fitted` has, or as many more as make all ranks busy, with the
+    lowest bound on each one's FLOPs that still gives no more of them."""
+
+    def flops(group: list[Unit]) -> float:
+        return cost_of(chain.from_iterable(group), width).flops
+
+    rounds = -(-len(fitted) // ranks)
+    low = sum(map(flops, fitted)) / (rounds * ranks)
+    high = max(map(flops, fitted))
+    for _ in range(_TRIES):
+        middle = (low + high) / 2
+        tried = list(fit(units, micro_tokens, flops=middle, width=width))
+        if len(tried) <= rounds * ranks:
+            fitted, high = tried, middle
+        else:
+            low = middle
+    fitted = sorted(fitted, key=flops, reverse=True)
+    fitted += [[] for _ in range(rounds * ranks - len(fitted))]
+    # Ranks meet after each micro-batch or after the step: those of like cost stand in one round,
+    # and who had the largest of one has the smallest of the next.
+    turns = [fitted[at : at + ranks] for at in range(0, len(fitted), ranks)]
+    return [group for at, turn in enumerate(turns) for group in (turn[::-1] if at % 2 else turn)]
