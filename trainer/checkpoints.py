@@ -32,10 +32,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     """Digest of the job that it belongs to."""
     step: int = 0
-    """Optimizer steps done; the data cursor, since batches are a function of the step."""
+    """Optimizer steps done; the data cursor, since a feed's samples are a function of the step."""
     first_loss: float | None = None
     """None = no step done."""
     last_loss: float | None = None
+    samples: int = 0
+    """Trained, each time counted. 0 in files of older homes."""
     tokens: int = 0
     seconds: float = 0.0
 
@@ -127,6 +129,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
     except (OSError, KeyError, msgspec.DecodeError, SafetensorError) as error:
         raise CorruptFile(f"checkpoint {path} is damaged: {error}") from error
+
+
+def settled(folder: Path) -> int:
+    """The step that no resumed run goes back before: as many checkpoints as are kept are at it or
+    after it. 0 where there are not so many."""
+    steps = [step for step, _ in _steps(folder)]
+    return steps[-KEPT] if len(steps) >= KEPT else 0
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:

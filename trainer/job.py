@@ -2,15 +2,15 @@
 
 In: job.json. Out, in the job's folder: metrics.jsonl, checkpoints/, adapter/ (peft's format, by one
 rename), probe.json, and result.json last of all. Run again it returns the result that is there, or
-goes on from the newest checkpoint to the same bits.
+goes on from the newest checkpoint to the same bits. An online job has no rows: `trainer.online`.
 """
 
 import contextlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -22,16 +22,12 @@ from flywheel.failpoints import failpoint
 from flywheel.ids import digest, digest_bytes
 from flywheel.project import TrainSection
 from flywheel.rows import read_rows
-from trainer.probe import ProbePair, probe_logprobs, write_probe
+from trainer.probe import ProbePair, pairs_of, probe_logprobs, write_probe
 
 if TYPE_CHECKING:
     from trainer.algorithms.contract import Prepared
-    from trainer.samples import Sample
-
-ADAPTER = "candidate"
-"""Its name while it is trained."""
-PROBES = 8
-"""Probe pairs taken from the rows where a job names none."""
+    from trainer.feed import Feed
+    from trainer.weights import Weights
 
 WAIT_S = 20
 """For another trainer of the same run: one whose parent was killed is about to leave."""
@@ -45,14 +41,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Folder of the base model."""
     init_adapter: str | None = None
     """Folder of the champion's adapter, to go on from; None = a new one on the base model."""
-    rows: str
-    """The dataset's rows.parquet."""
+    rows: str | None = None
+    """The dataset's rows.parquet. None = an online job."""
+    online: bool = False
+    """Its batches come through the spool in `out`, one a step."""
+    patience_s: float = 86_400.0
+    """Longest wait for one batch."""
     train: dict[str, Any]
     """The fields of a `TrainSection`."""
     out: str
     """The run's folder."""
     probe: tuple[ProbePair, ...] = ()
-    """() = the first rows by their ids."""
+    """() = the first rows, or the first batch's samples, by their ids."""
     seed: int = 0
     """Of the new adapter's first weights and torch's generator; the order is `train`'s."""
     threads: int = 2
@@ -77,7 +77,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """In optimizer steps, over all attempts that count."""
     rows: int
-    """Trained on."""
+    """Trained on; of an online job, its batches' samples."""
     refused: tuple[tuple[str, str], ...] = ()
     """(row id, reason): rows that could not be trained on."""
 
@@ -121,10 +121,12 @@ def _identities(job: Job, settings: TrainSection) -> tuple[str, str]:
     where only an adapter's weights were digested: runs that ended so are not trained again."""
     from trainer.models import digests_of
 
-    rows = Path(job.rows)
-    if not rows.is_file():
-        raise UsageError(f"run {job.run_id}: there are no rows at {rows}")
-    given, content = settings.model_dump(mode="json"), digest_bytes(rows.read_bytes())
+    if job.online == (job.rows is not None):
+        raise UsageError(f"run {job.run_id}: a job has either rows or online = true")
+    if job.rows is not None and not Path(job.rows).is_file():
+        raise UsageError(f"run {job.run_id}: there are no rows at {job.rows}")
+    content = digest_bytes(Path(job.rows).read_bytes()) if job.rows else "online"
+    given = settings.model_dump(mode="json")
     name, init = Path(job.base_model).name, job.init_adapter
     starts = digests_of(Path(init)) if init else (init, init)
     now, older = (
@@ -149,62 +151,77 @@ def _finished(out: Path, identities: tuple[str, str]) -> JobResult | None:
 
 def _train(job: Job, settings: TrainSection, out: Path, identity: str) -> JobResult:
     from trainer.loop import train
-    from trainer.models import digest_of, load_base, save_adapter
+    from trainer.models import digest_of, load_base
+    from trainer.weights import start
 
     init = Path(job.init_adapter) if job.init_adapter else None
-    adapter = out / "adapter"
     with _repeatable(job):
         base = load_base(Path(job.base_model), threads=job.threads)
-        prepared = _prepare(job, settings, base.tokenizer)
-        _adapt(base.model, job, settings, init)
-        pairs = job.probe or _pairs(prepared.samples)
-        old = probe_logprobs(base.model, pairs)
+        weights = start(base.model, settings, init, job.seed)
+        set_up = _online if job.online else _offline
+        fed = set_up(job, settings, out, base.tokenizer, weights)
         progress = train(
-            base.model, prepared.samples, settings, out,
+            base.model, fed.feed, settings, out,
             job=identity, activation_bytes=job.activation_mib << 20,
         )  # fmt: skip
+        if not progress.step:
+            raise FlywheelError(f"run {job.run_id}: it was ended before its first step")
         failpoint("train.before_adapter")
-        shutil.rmtree(adapter, ignore_errors=True)
-        save_adapter(base.model, ADAPTER, adapter)
-        write_probe(out / "probe.json", pairs, new=probe_logprobs(base.model, pairs), old=old)
+        kept = out / weights.kind
+        shutil.rmtree(kept, ignore_errors=True)
+        weights.save(kept)
+        new = probe_logprobs(base.model, fed.pairs)
+        write_probe(out / "probe.json", fed.pairs, new=new, old=fed.old)
     failpoint("train.before_result")
     result = JobResult(
         job=identity,
-        checkpoint_id=digest_of(adapter),
-        adapter=str(adapter),
+        checkpoint_id=digest_of(kept),
+        adapter=str(kept),
         old_digest=digest_of(init) if init else None,
         steps=progress.step,
         first_loss=progress.first_loss,
         last_loss=progress.last_loss,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        rows=len(prepared.samples),
-        refused=prepared.refused,
+        rows=progress.samples if fed.rows is None else fed.rows,
+        refused=fed.refused,
     )
     write(out / "result.json", msgspec.json.encode(result))
     return result
 
 
-def _adapt(model: Any, job: Job, settings: TrainSection, init: Path | None) -> None:
-    """Puts what learns into the model: the champion's adapter to go on from, or a new one.
+class _SetUp(NamedTuple):
+    feed: "Feed"
+    pairs: Sequence[ProbePair]
+    old: list[tuple[float, ...]]
+    """Their logprobs under the weights that the run starts from."""
+    rows: int | None = None
+    """None = known when the run ends."""
+    refused: tuple[tuple[str, str], ...] = ()
 
-    Raises:
-        UsageError: the champion's has another shape than the project asks for.
-    """
-    from trainer.attention import attend
-    from trainer.lora import fuse_adapter
-    from trainer.models import add_adapter, use_attention
 
-    rank, alpha = settings.rank, settings.alpha
-    add_adapter(model, ADAPTER, init, rank=rank, alpha=alpha, seed=job.seed, trainable=True)
-    config = model.peft_config[ADAPTER]
-    if (config.r, config.lora_alpha) != (rank, alpha):
-        raise UsageError(
-            f"adapter {init} has rank {config.r} and alpha {config.lora_alpha}, the project says "
-            f"{rank} and {alpha}: a run goes on with the shape it started from"
-        )
-    use_attention(model, "flywheel_tree", attend)
-    fuse_adapter(model, ADAPTER)
+def _offline(
+    job: Job, settings: TrainSection, out: Path, tokenizer: Any, weights: "Weights"
+) -> _SetUp:
+    from trainer.feed import Epochs
+
+    prepared = _prepare(job, settings, tokenizer)
+    pairs = job.probe or pairs_of(prepared.samples)
+    feed = Epochs(prepared.samples, settings)
+    old = probe_logprobs(weights.model, pairs)
+    return _SetUp(feed, pairs, old, len(prepared.samples), prepared.refused)
+
+
+def _online(
+    job: Job, settings: TrainSection, out: Path, tokenizer: Any, weights: "Weights"
+) -> _SetUp:
+    from trainer.online import Batches, probe_pairs
+
+    pairs = job.probe or probe_pairs(out, job.patience_s)
+    feed = Batches(
+        out, weights, steps=settings.rl.steps, pairs=pairs, patience_s=job.patience_s
+    )  # fmt: skip
+    return _SetUp(feed, pairs, feed.old)
 
 
 def _prepare(job: Job, settings: TrainSection, tokenizer: Any) -> "Prepared":
@@ -217,6 +234,7 @@ def _prepare(job: Job, settings: TrainSection, tokenizer: Any) -> "Prepared":
     from trainer.algorithms.contract import Context
     from trainer.render import renderer_for
 
+    assert job.rows is not None
     rows = read_rows(Path(job.rows))
     make = ALGORITHMS[settings.algorithm].rows
     if make is None:
@@ -236,14 +254,6 @@ def _why(prepared: "Prepared") -> str:
     for _, reason in prepared.refused:
         counts[reason] = counts.get(reason, 0) + 1
     return "; ".join(f"{count} x {reason}" for reason, count in sorted(counts.items()))
-
-
-def _pairs(samples: "tuple[Sample, ...]") -> tuple[ProbePair, ...]:
-    chosen = sorted(samples, key=lambda sample: (sample.row_id, sample.trace_id or ""))[:PROBES]
-    return tuple(
-        ProbePair(sample.token_ids[: sample.targets[0]], sample.token_ids[sample.targets[0] :])
-        for sample in chosen
-    )
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""The training loop: samples and a model enter, the model has learnt when it returns.
+"""The training loop: a feed of samples and a model enter, the model has learnt when it returns.
 
-It knows no algorithm: what a sample weighs in which loss is the sample's. One step packs its
-samples into micro-batches, adds up gradients whose denominators count the whole step, clips, and
-moves. A run that was killed and goes on from its newest checkpoint ends with the same bits as one
-that was not.
+It knows no algorithm: what a sample weighs in which loss is the sample's, and where samples come
+from is the feed's. One step packs its samples into micro-batches, adds up gradients whose
+denominators count the whole step, clips, and moves. A run that was killed and goes on from its
+newest checkpoint ends with the same bits as one that was not.
 """
 
 import math
@@ -18,12 +18,13 @@ from flywheel.failpoints import failpoint
 from flywheel.progress import report
 from flywheel.project import TrainSection
 from trainer.checkpoints import Checkpoint, Progress, newest_checkpoint, save_checkpoint
+from trainer.feed import Feed
 from trainer.forward import recompute_layers, trained_logprobs
 from trainer.losses import count_units, reduce
 from trainer.metrics import MetricsFile, StepMetrics
 from trainer.packing import Packed, pack
 from trainer.samples import Sample
-from trainer.schedule import batches, learning_rate
+from trainer.schedule import learning_rate
 
 
 class Diverged(FlywheelError):
@@ -32,7 +33,7 @@ class Diverged(FlywheelError):
 
 def train(
     model: torch.nn.Module,
-    samples: Sequence[Sample],
+    feed: Feed,
     settings: TrainSection,
     folder: Path,
     *,
@@ -44,28 +45,25 @@ def train(
     Raises:
         Diverged: loss or gradient norm is not finite; names step and rows.
     """
-    plan = batches(samples, batch=settings.batch, epochs=settings.epochs, seed=settings.seed)
     optimizer = torch.optim.AdamW(
         _learning(model).values(), lr=0.0, weight_decay=settings.weight_decay
     )
     checkpoints = folder / "checkpoints"
     progress = _resume(model, optimizer, checkpoints, job)
-    model.train()
+    if progress.step:
+        feed.trained(progress.step)
     with MetricsFile(folder / "metrics.jsonl", after=progress.step) as metrics:
-        report("training", progress.step, len(plan))
-        for indices in plan[progress.step :]:
-            step = progress.step + 1
-            rate = learning_rate(
-                step, steps=len(plan), warmup=settings.warmup_steps, peak=settings.learning_rate
-            )
-            chosen = [samples[index] for index in indices]
-            line = _step(model, optimizer, chosen, settings, step, rate, activation_bytes)
+        report("training", progress.step, feed.steps)
+        while fed := feed.take(step := progress.step + 1):
+            rate = learning_rate(step, feed.steps, settings)
+            line = _step(model, optimizer, fed.samples, settings, step, rate, activation_bytes)
             metrics.append(line)
-            progress = _advanced(progress, line)
+            progress = _advanced(progress, line, len(fed.samples))
             failpoint("train.after_step")
-            if step % settings.checkpoint_every == 0 or step == len(plan):
+            feed.trained(step)
+            if step % settings.checkpoint_every == 0 or step == feed.steps:
                 _save(model, optimizer, checkpoints, progress)
-            report("training", step, len(plan), f"loss {line.loss:.4f}")
+            report("training", step, feed.steps, f"loss {line.loss:.4f}")
     model.eval()
     return progress
 
@@ -80,6 +78,7 @@ def _step(
     activation_bytes: int,
 ) -> StepMetrics:
     started = time.perf_counter()
+    model.train()
     counts = count_units(samples, settings)
     packs = pack(samples, settings.micro_tokens)
     optimizer.zero_grad(set_to_none=True)
@@ -125,12 +124,13 @@ def _gradients(
     return float(loss.detach())
 
 
-def _advanced(progress: Progress, line: StepMetrics) -> Progress:
+def _advanced(progress: Progress, line: StepMetrics, samples: int) -> Progress:
     return Progress(
         job=progress.job,
         step=line.step,
         first_loss=line.loss if progress.first_loss is None else progress.first_loss,
         last_loss=line.loss,
+        samples=progress.samples + samples,
         tokens=progress.tokens + line.tokens,
         seconds=progress.seconds + line.seconds,
     )

@@ -6,12 +6,18 @@ computed alone, unpacked, at temperature 1 over the whole softmax, parallel to i
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flywheel.durable import write
 from flywheel.errors import CorruptFile, UsageError
+
+if TYPE_CHECKING:
+    from trainer.samples import Sample
+
+PROBES = 8
+"""Probe pairs of a run that names none."""
 
 
 class ProbePair(msgspec.Struct, frozen=True):
@@ -34,6 +40,15 @@ class ProbeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Probe(msgspec.Struct, frozen=True):
     entries: tuple[ProbeEntry, ...]
+
+
+def pairs_of(samples: "Sequence[Sample]") -> tuple[ProbePair, ...]:
+    """Of the first few samples by their ids."""
+    chosen = sorted(samples, key=lambda sample: (sample.row_id, sample.trace_id or ""))[:PROBES]
+    return tuple(
+        ProbePair(sample.token_ids[: sample.targets[0]], sample.token_ids[sample.targets[0] :])
+        for sample in chosen
+    )
 
 
 def probe_logprobs(model: Any, pairs: Sequence[ProbePair]) -> list[tuple[float, ...]]:

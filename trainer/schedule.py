@@ -4,10 +4,12 @@ Nothing is drawn from a generator, so a run that resumes at a step needs no stat
 same batches and learning rates.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 from flywheel.ids import digest
+from flywheel.project import TrainSection
 from trainer.samples import Sample
 
 
@@ -28,8 +30,21 @@ def batches(samples: Sequence[Sample], *, batch: int, epochs: int, seed: int) ->
     return plan
 
 
-def learning_rate(step: int, *, steps: int, warmup: int, peak: float) -> float:
-    """Of step 1 … `steps`: linear up to `peak` at step `warmup`, then linear down; never 0."""
+def learning_rate(step: int, steps: int, settings: TrainSection) -> float:
+    """Of step 1 … `steps`: linear up to its peak at the last step of the warm-up, then as the
+    schedule says; never 0.
+
+    With the share of the steps after the warm-up that are left, this one counted, r in (0, 1]:
+    linear r; cosine (1 - cos πr) / 2 (Loshchilov & Hutter 2017, "SGDR", eq. 5, without restarts).
+    """
+    peak, warmup = settings.learning_rate, settings.warmup_steps
     if step <= warmup:
         return peak * step / warmup
-    return peak * (steps - step + 1) / max(1, steps - warmup)
+    left = (steps - step + 1) / max(1, steps - warmup)
+    match settings.schedule:
+        case "linear":
+            return peak * left
+        case "cosine":
+            return peak * (1 - math.cos(math.pi * left)) / 2
+        case "constant":
+            return peak

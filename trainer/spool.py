@@ -1,6 +1,7 @@
 """What passes between the orchestrator's process and the trainer's: files in the run's folder.
 
 `batches/step-N.batch` is the batch of optimizer step N, put by one rename before step N may begin;
+`batches/end` ends a run before its last step;
 `versions/vN/` are the weights after step N (`adapter/` or `model/`, and probe.json), published by
 one rename; v0 are the weights that the run starts from, and has no folder. Either side may be
 killed at any moment: what is there is whole, and says how far both are.
@@ -54,13 +55,37 @@ def take_batch(folder: Path, step: int) -> Batch | None:
         raise CorruptFile(f"{path} is not a batch: {error}") from error
 
 
+def drop_batches(folder: Path, *, up_to: int) -> None:
+    """Batches that are trained and that no resumed trainer can ask for again."""
+    for path in (folder / "batches").glob("step-*.batch"):
+        match = re.fullmatch(r"step-(\d{6,})\.batch", path.name)
+        if match and int(match[1]) <= up_to:
+            path.unlink(missing_ok=True)
+
+
+def end(folder: Path, after: int) -> None:
+    """No batch follows that of step `after`: the trainer ends the run when it has trained it."""
+    write(folder / "batches" / "end", b"%d" % after)
+
+
+def ended(folder: Path) -> int | None:
+    """The last step that has a batch. None = not said: as many as the settings say."""
+    path = folder / "batches" / "end"
+    try:
+        return int(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CorruptFile(f"{path} does not say a step: {error}") from error
+
+
 def version_folder(folder: Path, version: int) -> Path:
     return folder / "versions" / f"v{version:06d}"
 
 
 def versions(folder: Path) -> list[int]:
     """Those whose weights are there, ascending."""
-    found = (re.fullmatch(r"v(\d{6})", path.name) for path in (folder / "versions").glob("v*"))
+    found = (re.fullmatch(r"v(\d{6,})", path.name) for path in (folder / "versions").glob("v*"))
     return sorted(int(match[1]) for match in found if match)
 
 

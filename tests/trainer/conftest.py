@@ -8,8 +8,13 @@ import msgspec
 import pytest
 import torch
 
+from flywheel.durable import write
+from flywheel.project import TrainSection
 from flywheel.records import Tokens, say
 from flywheel.rows import TrainingRow, write_rows
+from trainer import spool
+from trainer.algorithms.contract import Context
+from trainer.algorithms.rejection import rejection
 from trainer.attention import attend
 from trainer.job import Job
 from trainer.models import add_adapter, load_tokenizer, use_attention
@@ -146,6 +151,45 @@ def sorting_row(digits: list[int], rendering: Rendering, **changes: Any) -> Trai
 @pytest.fixture
 def row_of(rendering: Rendering) -> Any:
     return lambda digits, **changes: sorting_row(digits, rendering, **changes)
+
+
+@pytest.fixture
+def online_job_in(tmp_path: Path, rendering: Rendering) -> Any:
+    """Writes job.json for an online run of 4 steps on the tiny model, and the batches up to step
+    `put`; returns the job's path."""
+
+    def write_job(
+        name: str, put: int = 4, train: dict[str, Any] | None = None, **more: Any
+    ) -> Path:
+        folder = tmp_path / name
+        settings = {"checkpoint_every": 2, "micro_tokens": 128, "rl": {"steps": 4}}
+        job = Job(
+            run_id="run",
+            base_model=str(TINY),
+            online=True,
+            train=settings | (train or {}),
+            out=str(folder),
+            threads=1,
+            **({"patience_s": 60.0} | more),
+        )
+        write(folder / "job.json", msgspec.json.encode(job))
+        for step in range(1, put + 1):
+            spool.put_batch(folder, batch_of(step, rendering))
+        return folder / "job.json"
+
+    return write_job
+
+
+def batch_of(step: int, rendering: Rendering) -> spool.Batch:
+    draw = random.Random(step)
+    rows = [sorting_row([draw.randrange(10) for _ in range(4)], rendering) for _ in range(5)]
+    samples = rejection(rows, Context(rendering, TrainSection())).samples
+    return spool.Batch(step=step, groups=(f"g{step}",), samples=samples, report={"reward": 1.0})
+
+
+@pytest.fixture
+def batch_at() -> Any:
+    return batch_of
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from flywheel import progress
 from flywheel.project import TrainSection
 from trainer.algorithms.contract import Context
+from trainer.feed import Epochs
 from trainer.loop import Diverged, train
 from trainer.metrics import read
 from trainer.models import add_adapter, load_base, use_attention
@@ -21,7 +22,8 @@ SETTINGS = TrainSection(epochs=2, batch=3, warmup_steps=2, checkpoint_every=100)
 
 def run(model: Any, samples: list[Sample], folder: Path, **changes: Any) -> Any:
     settings = SETTINGS.model_copy(update=changes)
-    return train(model, samples, settings, folder, job="j", activation_bytes=1 << 30)
+    feed = Epochs(samples, settings)
+    return train(model, feed, settings, folder, job="j", activation_bytes=1 << 30)
 
 
 def learnt(model: Any) -> list[torch.Tensor]:
@@ -45,11 +47,18 @@ def test_the_order_follows_rows_not_the_file(samples: list[Sample]) -> None:
     assert named(samples) == named(samples[::-1])
 
 
-def test_the_learning_rate_warms_up_and_decays() -> None:
-    rates = [learning_rate(step, steps=6, warmup=2, peak=1.0) for step in range(1, 7)]
-    assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    assert [learning_rate(s, steps=2, warmup=3, peak=3.0) for s in (1, 2)] == [1.0, 2.0]
-    assert learning_rate(1, steps=1, warmup=0, peak=1.0) == 1.0
+def rates(count: int, **changes: Any) -> list[float]:
+    settings = TrainSection(learning_rate=1.0, **changes)
+    return [learning_rate(step, count, settings) for step in range(1, count + 1)]
+
+
+def test_the_learning_rate_warms_up_and_follows_its_schedule() -> None:
+    assert rates(6, warmup_steps=2) == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    assert rates(4, warmup_steps=1, schedule="constant") == [1.0] * 4
+    cosine = rates(5, warmup_steps=1, schedule="cosine")
+    assert cosine == pytest.approx([1.0, 1.0, 0.8535534, 0.5, 0.1464466])
+    assert rates(2, warmup_steps=3) == pytest.approx([1 / 3, 2 / 3])
+    assert rates(1, warmup_steps=0) == [1.0]
 
 
 def test_a_step_says_what_it_did(model: Any, samples: list[Sample], tmp_path: Path) -> None:
@@ -99,7 +108,7 @@ def test_one_step_is_what_plain_torch_does(
     (total / weighed).backward()
     parameters = [each for each in oracle.parameters() if each.requires_grad]
     torch.nn.utils.clip_grad_norm_(parameters, 0.5)
-    rate = learning_rate(1, steps=1, warmup=2, peak=SETTINGS.learning_rate)
+    rate = learning_rate(1, 1, SETTINGS)
     torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1).step()
     for one, other in zip(learnt(model), learnt(oracle), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
