@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from flywheel.project import TrainSection
-from trainer.forward import CHUNK, head_logprobs, recompute_layers, trained_logprobs
+from trainer.forward import CHUNK, head_scores, recompute_layers, trained_logprobs
 from trainer.losses import COMPONENTS, count_units, reduce
 from trainer.losses.streams import Streams
 from trainer.packing import Packed, pack
@@ -122,7 +122,7 @@ def test_a_frozen_head_gives_what_a_learning_one_gives() -> None:
     results = []
     for learns in (True, False):
         head.requires_grad_(learns)
-        logprobs = head_logprobs(head, hidden, targets)
+        logprobs = head_scores(head, hidden, targets).logprobs
         (slope,) = torch.autograd.grad(logprobs, hidden, above)
         results.append((logprobs.detach(), slope))
     truth = head(hidden).log_softmax(-1).gather(1, targets[:, None])[:, 0]
