@@ -48,14 +48,17 @@ def data_gate(
     min_rows: int,
     max_tokens: int,
     reward_range: tuple[float, float] = (0.0, 1.0),
+    answered: bool = True,
 ) -> GateReport:
     """Validates `rows` and writes `folder`/gate.html.
 
     `max_tokens` is of prompt and answer together. Rows that people wrote need neither a reward nor
-    a finish reason.
+    a finish reason; problems that are yet to be answered (`answered` false) no answer either.
     """
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     expected = _expectations(min_rows, max_tokens, reward_range)
+    if not answered:
+        expected = [one for one in expected if one[0] in _OF_PROBLEMS]
     checks = _validate(_frame(rows), expected)
     failures = tuple(_failure(check, len(rows), min_rows) for check in checks if not check.passed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +103,9 @@ def _narrow(row: TrainingRow) -> dict[str, Any]:
         # A NaN counts as higher than any allowed value; a null would be passed over.
         "highest_logprob": (max(logprobs) if numbers else float("inf")) if logprobs else None,
     }
+
+
+_OF_PROBLEMS = ("rows", "row", "tokens", "slice")
 
 
 def _expectations(

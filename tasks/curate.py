@@ -4,15 +4,21 @@ from typing import Any
 
 import msgspec
 
+from flywheel.rows import TrainingRow
 from tasks.candidates import candidates
 from tasks.gates import Verdict, record, verdict
+from tasks.rl_problems import held_out_of, is_online, posed, rows_of, store
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
 
 
 @step(minutes=60)
 def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
-    """Writes the turn's dataset; the verdict has its id, rows and the counts of each rule."""
+    """Writes the turn's dataset; the verdict has its id, rows and the counts of each rule.
+
+    Of an algorithm that samples while it trains the dataset are its problems, and the only rule is
+    that of leakage.
+    """
     from storage.curate import curate, rule_specs
     from storage.datasets import write_dataset
     from storage.gate import data_gate
@@ -20,9 +26,15 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     from storage.queries import problems
 
     project = project_of(turn)
-    heldout = problems(home(), environment_of(project).name, split="heldout")
-    rules, alike = rule_specs(project.curate), project.curate.near_duplicate
-    made = curate(candidates(turn), rules, heldout, alike)
+    rows, online = rows_to_train(turn, rollouts), is_online(project)
+    heldout = (
+        held_out_of(project)
+        if online
+        else problems(home(), environment_of(project).name, split="heldout")
+    )
+    rules = () if online else rule_specs(project.curate)
+    alike = project.curate.near_duplicate
+    made = curate(rows, rules, heldout, alike)
     leaks = leakage_check(made.rows, heldout, alike)
     dataset = write_dataset(home(), turn.project, made, parents=(turn.run_id,), rules=rules)
     gate = data_gate(
@@ -30,13 +42,14 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
         home().path(dataset.path),
         min_rows=project.curate.min_rows,
         max_tokens=project.serving.context,
+        answered=not online,
     )
     told = [f"trace {leak.trace_id} leaks {leak.problem_id}" for leak in leaks]
     reasons = [*gate.failures, *told]
     said = verdict(
         "data",
         gate.passed and not leaks,
-        "; ".join(reasons) or f"{dataset.rows} rows",
+        "; ".join(reasons) or f"{dataset.rows} {'problems' if online else 'rows'}",
         dataset=dataset.id,
         rows=dataset.rows,
         rules=[msgspec.to_builtins(count) for count in made.counts],
@@ -49,6 +62,14 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     record(turn, said)
     note(turn, "dataset", said)
     return said
+
+
+def rows_to_train(turn: Turn, rollouts: dict[str, Any]) -> list[TrainingRow]:
+    if not is_online(project_of(turn)):
+        return candidates(turn)
+    problems = posed(turn, rollouts["problems"])
+    store(turn, problems)
+    return rows_of(problems)
 
 
 def keep(turn: Turn, dataset: Any) -> None:

@@ -13,6 +13,7 @@ from flywheel.progress import report
 from flywheel.records import Origin
 from tasks.judges import judge_of
 from tasks.playing import graded, opens
+from tasks.rl_problems import is_online
 from tasks.step import step
 from tasks.turns import Turn, engine, environment_of, home, note, project_of, run_folder
 
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 
 
 def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
-    """All chunks of the turn, one after the other."""
-    size = project_of(turn).rollouts.chunk
-    ids = problems["train"] if "rollouts" in project_of(turn).curate.sources else []
+    """All chunks of the turn, one after the other; none where the algorithm samples while it
+    trains: it gets the problems."""
+    project, ids = project_of(turn), problems["train"]
+    if is_online(project):
+        found: dict[str, Any] = {"rollouts": 0, "graded": 0, "reward": None, "problems": ids}
+        note(turn, "rollouts", found)
+        return found
+    size = project.rollouts.chunk
+    ids = ids if "rollouts" in project.curate.sources else []
     chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
     done = []
     for number, chunk in enumerate(chunks):
