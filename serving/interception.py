@@ -28,6 +28,7 @@ from serving.interception_calls import Served as Served
 from serving.interception_episodes import Call, Ended, Episode, Spent
 from serving.interception_server import Address, serve
 from serving.limits import Limits
+from serving.policies import Policies
 from serving.refusal import ApiError, Headers
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Interception:
         put: Put = digest_bytes,
         rendering: "Callable[[], Rendering] | None" = None,
         socket: Path | None = None,
+        policies: Policies | None = None,
     ) -> None:
         """
         Args:
@@ -58,10 +60,11 @@ class Interception:
             rendering: loads the served model's chat template, when a second turn needs it; by
                 default from `served.base`.
             socket: a Unix socket to listen at as well, for programs without a network.
+            policies: says at each call which weights answer it; None = always `served.model`.
         """
         offload = Offload(put, text=limits.text, inline_image=limits.inline_image)
         self.limits, self.name = limits, served.name
-        self.calls = Calls(served, limits, offload, rendering)
+        self.calls = Calls(served, limits, offload, rendering, policies)
         self.address: Address | None = None
         """Where it listens; None = it does not."""
         self._socket = socket

@@ -24,6 +24,7 @@ from serving.interception_spoken import Spoken
 from serving.interception_tree import Node, line_of, tools_key
 from serving.limits import Limits
 from serving.passing import Passing, Replying, apart, messages_asked, recorded, why_of
+from serving.policies import Policies, Policy
 from serving.refusal import ApiError, Headers
 from serving.upstream import Upstream
 
@@ -61,8 +62,10 @@ class Calls(Passing[Call]):
         limits: Limits,
         offload: Offload,
         rendering: "Callable[[], Rendering] | None",
+        policies: Policies | None = None,
     ) -> None:
         self.served, self.limits, self.offload = served, limits, offload
+        self.policies = policies or Policies(Policy(0, served.model, served.name))
         self.counts: Counter[str] = Counter()
         self._bridge = Bridge(rendering)
         self._upstream = Upstream(limits)
@@ -99,7 +102,7 @@ class Calls(Passing[Call]):
         call = Call(
             chat=chat,
             messages=episode.tree.same(line, messages),
-            answers=self.served.name,
+            answers=self.policies.now.name,
             response_id=f"chatcmpl-{episode.trace_id[:20]}-{number}",
             request_id=request_id,
             start=time.time_ns(),
@@ -136,13 +139,24 @@ class Calls(Passing[Call]):
 
     @contextlib.asynccontextmanager
     async def ask(self, asked: Call) -> AsyncIterator[Replying]:
-        chat, model, prompt = asked.chat, self.served.model, asked.prompt
-        if prompt is None:
-            async with self._upstream.ask(
-                chat.for_engine(model), lambda: chat.for_engine(model, bounded=False)
-            ) as reply:
+        async with self.policies.use() as policy:
+            asked.answers = policy.name
+            ask = self._chat if asked.prompt is None else self._continued
+            async with ask(asked, policy.model) as reply:
                 yield reply
-            return
+
+    @contextlib.asynccontextmanager
+    async def _chat(self, asked: Call, model: str) -> AsyncIterator[Replying]:
+        chat = asked.chat
+        async with self._upstream.ask(
+            chat.for_engine(model), lambda: chat.for_engine(model, bounded=False)
+        ) as reply:
+            yield reply
+
+    @contextlib.asynccontextmanager
+    async def _continued(self, asked: Call, model: str) -> AsyncIterator[Replying]:
+        chat, prompt = asked.chat, asked.prompt
+        assert prompt is not None
         async with self._upstream.ask(
             chat.for_completions(model, prompt),
             lambda: chat.for_completions(model, prompt, bounded=False),

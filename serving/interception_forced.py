@@ -71,6 +71,8 @@ class ForcedChat(Chat):
             "top_p": self.forced.top_p,
             "seed": self.seed,
         }
+        if self.forced.alone:
+            fields["flywheel_gang"] = {"id": f"alone-{self.seed}", "size": 1}
         if bounded:
             named = "max_completion_tokens" in self.fields and "max_tokens" not in self.fields
             fields["max_completion_tokens" if named else "max_tokens"] = self.bound

@@ -20,13 +20,13 @@ from flywheel.progress import report
 from serving.engines.adapter_files import copied, misfit
 from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
+from serving.engines.load import Load, read_load
 from serving.engines.reach import Access
 
 BATCH = 64
 """Sequences scored in one request, at most."""
 _TRIES = 10
 """How often an engine that is too busy is asked again."""
-_COUNTED = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
 _NOT_AT_RUN_TIME = (
     "adapter {name} was not loaded: the vLLM at {url} takes no adapters while it runs. Start it "
     "with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
@@ -261,16 +261,21 @@ class EngineClient:
         if self.access.kind == "embedded":
             self._call("POST", "/v1/drain", {})
             return
-        while self._under_way():
+        while (load := self.load()) is not None and load.running + load.waiting:
             time.sleep(0.05)
 
-    def _under_way(self) -> float:
-        """Requests that vLLM answers or has waiting."""
-        answer = self._send("GET", "/metrics")
+    def load(self) -> Load | None:
+        """How busy it is; None = it does not say.
+
+        Raises:
+            EngineError: no answer.
+        """
+        answer = self._send("GET", "/metrics", timeout_s=10.0)
+        if answer.status_code == 404:
+            return None
         self._check(answer)
-        lines = (line for line in answer.text.splitlines() if line.startswith(_COUNTED))
         with self._understood("/metrics"):
-            return sum(float(line.rpartition(" ")[2]) for line in lines)
+            return read_load(answer.text)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         answer = self._send(method, path, body)

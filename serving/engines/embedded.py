@@ -34,6 +34,7 @@ from serving.engines.embedded_model import Model
 from serving.engines.embedded_requests import DEPTH, LoadAsked, UnloadAsked
 from serving.engines.embedded_sampler import Sampler
 from serving.engines.embedded_service import ClientGone, Service
+from serving.engines.load import Load, load_text
 from serving.limits import decode
 from serving.refusal import ApiError, invalid
 
@@ -79,6 +80,7 @@ def application(loading: "asyncio.Future[Service]") -> Starlette:
             Route("/v1/drain", endpoint(_drain), methods=["POST"]),
             Route("/v1/models", endpoint(_models), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
+            Route("/metrics", endpoint(_metrics), methods=["GET"]),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
         exception_handlers={404: _status, 405: _status, 500: _broken},
@@ -129,6 +131,13 @@ def _health(service: Service) -> Response:
         "prefix_tokens": counts.prefix_tokens,
     }
     return _json(said, 200 if good else 503)
+
+
+async def _metrics(service: Service, request: Request, body: bytes) -> Response:
+    counts = service.sampler.counts()
+    waiting = counts.waiting + service.gangs.waiting
+    text = load_text(Load(counts.running, waiting, counts.cache_use))
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 async def _models(service: Service, request: Request, body: bytes) -> Response:

@@ -58,6 +58,11 @@ class Cohort:
     def rows(self) -> list[Row]:
         return [*(row for group in self.groups for row in group.rows), *self.entering]
 
+    @property
+    def use(self) -> float:
+        """Share of its budget that its rows hold."""
+        return self._held() / self.budget
+
     def run(self) -> Turns:
         """Until nothing is left to do."""
         while self.waiting or self.groups:

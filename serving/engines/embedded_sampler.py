@@ -45,6 +45,9 @@ class Counts:
     running: int
     waiting: int
     prefix_tokens: int
+    cache_use: float
+    """Share of the memory for live rows' keys and values that is held, by the adapter that holds
+    most."""
 
 
 class Sampler:
@@ -138,7 +141,8 @@ class Sampler:
         cohorts = list(self._cohorts.values())
         running = sum(len(cohort.rows) for cohort in cohorts)
         waiting = self._arriving + sum(len(cohort.waiting) for cohort in cohorts)
-        return Counts(running + len(self._gang_rows), waiting, self._prefixes.tokens)
+        use = min(max((cohort.use for cohort in cohorts), default=0.0), 1.0)
+        return Counts(running + len(self._gang_rows), waiting, self._prefixes.tokens, use)
 
     def _tell(self, what: Callable[[], None]) -> None:
         with self._wake:

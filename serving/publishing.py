@@ -1,0 +1,152 @@
+"""New weights of a run under way, from their folder to every engine that plays its episodes.
+
+Enter: a version and its folder (`adapter/` or `model/`, and probe.json), written whole before.
+Leaves: the version answers each call that begins from then on. The order: load under a name of its
+own, compare logprobs with the trainer's, and only when every engine has confirmed, switch. What
+fails before that changes nothing. Invariants: a name never gets other weights; an adapter is
+unloaded only when it answers no call.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flywheel.errors import EngineError, Refused
+from serving.engines.client import EngineClient
+from serving.policies import Policies, Policy, name_of
+from serving.verify import FLOAT32, Bounds, check_logprobs, read_probe
+
+ADAPTER, MODEL, PROBE = "adapter", "model", "probe.json"
+"""What a version's folder holds: one of the first two, and the third."""
+_DIGITS = 12
+"""Of the weights' digest, in the engine's name of them."""
+
+
+class Seat(NamedTuple):
+    """One engine, and what says which weights answer the calls that are made at it."""
+
+    client: EngineClient
+    policies: Policies
+    replace: Callable[[Path], None] | None = None
+    """Serves other base weights from now on (`Engine.load_weights`); None = it takes adapters
+    alone, as an engine does that others use too."""
+    bounds: Bounds = FLOAT32
+
+
+class WeightPublisher:
+    """Implements `trainer.orchestrator.contract.Publisher`. One publishes for a run at a time."""
+
+    def __init__(self, run: str, seats: Sequence[Seat]) -> None:
+        """
+        Args:
+            run: whose weights they are: a name without a dot, of one run alone.
+        """
+        self.run, self.seats = run, tuple(seats)
+        self.evidence: Mapping[str, Any] = {}
+        """What the last check saw, of the engine that was furthest from the trainer."""
+        self._folders: dict[str, Path] = {}
+        self._one = asyncio.Lock()
+
+    async def publish(self, version: int, folder: Path) -> None:
+        """Returns when every engine serves and confirmed the version. Again is no error.
+
+        Raises:
+            Refused: an engine does not serve what was trained; the version before answers on.
+            EngineError: it could not be asked.
+            CorruptFile, MissingPart: the folder holds no version.
+        """
+        async with self._one:
+            if (folder / MODEL).is_dir():
+                await self._replace(version, folder)
+            else:
+                await self._add(version, folder)
+
+    async def revive(self, seat: Seat) -> None:
+        """Brings back what answers now where the engine lost it, as one does that was started anew.
+
+        Raises:
+            Refused, EngineError: it does not serve it.
+        """
+        policy = seat.policies.now
+        folder = self._folders.get(policy.model)
+        if folder is not None and not self._one.locked():  # else it is being given new ones
+            async with self._one:
+                await asyncio.to_thread(_revived, seat, policy, folder)
+
+    async def clear(self) -> None:
+        """Unloads what of this run answers no call any more: of older versions, and, at a start, of
+        a process that was killed."""
+        await asyncio.gather(*(asyncio.to_thread(self._swept, seat) for seat in self.seats))
+
+    async def _add(self, version: int, folder: Path) -> None:
+        from trainer.models import digest_of
+
+        adapter = folder / ADAPTER
+        digest = await asyncio.to_thread(digest_of, adapter)
+        name = name_of(self.run, version)
+        policy = Policy(version, f"{name}-{digest[:_DIGITS]}", name)
+        work = [asyncio.to_thread(_loaded, seat, policy, folder) for seat in self.seats]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        if failed := [one for one in found if isinstance(one, BaseException)]:
+            await self.clear()
+            raise _graver(failed)
+        self._switch(policy, [one for one in found if not isinstance(one, BaseException)])
+        self._folders = {policy.model: folder}
+        await self.clear()
+
+    async def _replace(self, version: int, folder: Path) -> None:
+        """Full weights: there is room for one model, so that no call may be under way."""
+        policy = Policy(version, "base", name_of(self.run, version))
+        found = []
+        for seat in self.seats:
+            async with seat.policies.halted():
+                found.append(await asyncio.to_thread(_replaced, seat, policy, folder))
+                seat.policies.switch(policy)
+        self._switch(policy, found)
+
+    def _switch(self, policy: Policy, found: Sequence[dict[str, Any]]) -> None:
+        for seat in self.seats:
+            seat.policies.switch(policy)
+        self.evidence = max(found, key=lambda one: float(one["largest"]), default={})
+
+    def _swept(self, seat: Seat) -> None:
+        """Also what it has of a killed process is named by the run."""
+        for model in seat.client.models():
+            ours = model.startswith(f"{self.run}-v")
+            if ours and model != seat.policies.now.model and not seat.policies.in_use(model):
+                seat.client.unload_adapter(model)
+
+
+def _loaded(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
+    probe = read_probe(folder / PROBE)
+    seat.client.load_adapter(policy.model, folder / ADAPTER)
+    return check_logprobs(seat.client, policy.model, probe, bounds=seat.bounds)
+
+
+def _revived(seat: Seat, policy: Policy, folder: Path) -> None:
+    if policy.model not in seat.client.models():
+        _loaded(seat, policy, folder)
+
+
+def _replaced(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
+    if seat.replace is None:
+        raise Refused(
+            f"{policy.name} replaces all weights, and this engine takes adapters alone: others use "
+            "its base model too. Give the run an engine of its own"
+        )
+    probe = read_probe(folder / PROBE)
+    before = seat.client.health().get("model") or seat.client.access.model
+    seat.replace(folder / MODEL)
+    try:
+        return check_logprobs(seat.client, policy.model, probe, bounds=seat.bounds)
+    except Refused:
+        if before is not None:
+            seat.replace(Path(str(before)))
+        raise
+
+
+def _graver(failed: Sequence[BaseException]) -> BaseException:
+    """What is told of several failures: a refusal is certain, the rest may pass."""
+    told = (Refused, EngineError, BaseException)
+    return next(one for kind in told for one in failed if isinstance(one, kind))

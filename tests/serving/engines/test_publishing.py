@@ -1,0 +1,187 @@
+"""New weights while episodes are played: at each engine, what answers is what was published."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.load import load_environment
+from flywheel.errors import Refused
+from flywheel.ids import digest_bytes
+from flywheel.records import Problem, Tokens, model_spans, say
+from serving.engines.client import EngineClient
+from serving.engines.process import EngineProcess
+from serving.engines.supervised import Supervised
+from serving.interception import Served
+from serving.policies import Policies, Policy
+from serving.publishing import Seat, WeightPublisher
+from tasks.player import EpisodePlayer, Rules, players
+from trainer.models import add_adapter, load_base
+from trainer.orchestrator.contract import Attempt, Played, Visit
+from trainer.probe import ProbePair, probe_logprobs, write_probe
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+PAIRS = [ProbePair((1, 30 + i, 31, 32), (40, 41 + i, 2)) for i in range(6)]
+Make = Callable[[int, str], Path]
+
+
+@pytest.fixture(scope="session")
+def version(adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes the folder of a version: adapter tiny-vN with the trainer's logprobs of it, or, to
+    lie, those of another."""
+    model = load_base(ROOT / "tests" / "sorting" / "base", threads=1).model
+    old = probe_logprobs(model, PAIRS)
+    said = {}
+    for name, folder in adapters.items():
+        add_adapter(model, name, folder)
+        said[name] = probe_logprobs(model, PAIRS)
+
+    def make(number: int, probe: str = "") -> Path:
+        name = f"tiny-v{number}"
+        folder = tmp_path_factory.mktemp("versions")
+        shutil.copytree(adapters[name], folder / "adapter")
+        write_probe(folder / "probe.json", PAIRS, new=said[probe or name], old=old)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def client(either: Supervised) -> Iterator[EngineClient]:
+    with either.client(timeout_s=120) as client:
+        yield client
+
+
+def visit(number: int, digits: str = "3 1 2") -> Visit:
+    answer = " ".join(sorted(digits.split()))
+    asked = (say("system", "Sort the digits."), say("user", digits))
+    problem = Problem(environment="sorting", messages=asked, answer=answer)
+    return Visit(f"visit-{number}", problem, "sorting", number)
+
+
+@contextlib.asynccontextmanager
+async def playing(
+    engine: Supervised, client: EngineClient, folder: Path, run: str, **rules: Any
+) -> AsyncIterator[tuple[EpisodePlayer, WeightPublisher, Seat]]:
+    seat = Seat(client, Policies(Policy(0, "base", f"{run}-v0")))
+    access, publisher = engine.access, WeightPublisher(run, [seat])
+    served = Served(
+        engine.url, "base", key=access.key, deployment=run, base=str(engine.model),
+        template_digest=access.template_digest, tokenizer_digest=access.tokenizer_digest,
+    )  # fmt: skip
+    environment = load_environment("environment.py:Sorting", ROOT / "tests" / "sorting")
+    how = Rules("sorting", run, 1.0, 12, **rules)
+    async with players(
+        {"sorting": environment}, {"one": (served, seat)}, publisher, how,
+        folder=folder, put=digest_bytes,
+    ) as (player,):  # fmt: skip
+        yield player, publisher, seat
+
+
+def tokens_of(played: Played) -> Tokens:
+    (span,) = model_spans(played.finished.trace)
+    assert span.call is not None and span.call.choices[0].tokens is not None, span.error
+    return span.call.choices[0].tokens
+
+
+def test_what_is_published_answers_the_next_call_and_is_what_records_name(
+    either: Supervised, client: EngineClient, version: Make, tmp_path: Path
+) -> None:
+    async def go() -> tuple[list[Played], list[str]]:
+        played = []
+        async with playing(either, client, tmp_path, "wheel") as (player, publisher, seat):
+            for number in range(4):
+                if number:
+                    await publisher.publish(number, version(number))
+                    assert publisher.evidence["largest"] < 1e-3
+                played.append(await player.play(Attempt(visit(number), 0), number))
+            assert await player.beat() and await player.load() is not None
+            left = [name for name in client.models() if name.startswith("wheel-v")]
+            assert left == [seat.policies.now.model]
+            return played, left
+
+    played, (last,) = asyncio.run(go())
+    assert [one.versions for one in played] == [(0,), (1,), (2,), (3,)]
+    names = ["base", "tiny-v1", "tiny-v2", last]
+    for one, name in zip(played, names, strict=True):
+        tokens = tokens_of(one)
+        assert (one.tokens,) == one.sampled == (len(tokens.completion_ids),)
+        assert one.ended >= one.started
+        own = client.logprobs(name, tokens.prompt_ids, tokens.completion_ids)
+        assert tokens.logprobs == pytest.approx(own, abs=1e-3)
+    client.unload_adapter(last)
+
+
+def test_what_is_not_what_was_trained_changes_nothing(
+    either: Supervised, client: EngineClient, version: Make, tmp_path: Path
+) -> None:
+    async def go() -> Played:
+        async with playing(either, client, tmp_path, "lie") as (player, publisher, seat):
+            with pytest.raises(Refused, match="not what was trained"):
+                await publisher.publish(1, version(1, "tiny-v2"))
+            assert seat.policies.now.version == 0
+            assert not [name for name in client.models() if name.startswith("lie-v")]
+            return await player.play(Attempt(visit(0), 0), 0)
+
+    assert asyncio.run(go()).versions == (0,)
+
+
+def test_an_answer_under_way_ends_under_the_version_that_it_began_with(
+    either: Supervised, client: EngineClient, version: Make, tmp_path: Path
+) -> None:
+    async def go() -> None:
+        async with playing(either, client, tmp_path, "hold") as (player, publisher, seat):
+            await publisher.publish(1, version(1))
+            old = seat.policies.now.model
+            async with seat.policies.use() as held:
+                await publisher.publish(2, version(2))
+                assert held.version == 1 and seat.policies.now.version == 2
+                assert old in client.models()
+                later = await player.play(Attempt(visit(0), 0), 2)
+                assert later.versions == (2,)
+                await publisher.publish(2, version(2))
+                assert old in client.models()
+            await publisher.clear()
+            assert old not in client.models()
+            client.unload_adapter(seat.policies.now.model)
+
+    asyncio.run(go())
+
+
+def test_an_engine_that_lost_its_weights_gets_them_again(
+    engine: EngineProcess, version: Make, tmp_path: Path
+) -> None:
+    async def go() -> None:
+        with engine.client() as client:
+            async with playing(engine, client, tmp_path, "lost") as (player, publisher, seat):
+                await publisher.publish(1, version(1))
+                client.unload_adapter(seat.policies.now.model)  # as by a start anew
+                assert await player.beat()
+                assert (await player.play(Attempt(visit(0), 0), 1)).versions == (1,)
+                client.unload_adapter(seat.policies.now.model)
+
+    asyncio.run(go())
+
+
+def test_alone_a_seed_gives_the_same_bits_whatever_else_is_played(
+    engine: EngineProcess, tmp_path: Path
+) -> None:
+    digits = ["3 1 2", "9 9 1", "4 5 6 1", "2 2 8 7 1"]
+    attempts = [Attempt(visit(n, digits[n]), k) for n in range(4) for k in range(4)]
+
+    async def go(order: list[Attempt]) -> dict[Any, Tokens]:
+        with engine.client() as client:
+            async with playing(engine, client, tmp_path, "bits", repeatable=True) as (player, *_):
+                played = await asyncio.gather(*(player.play(one, 0) for one in order))
+        return {(one.attempt.visit.id, one.attempt.k): tokens_of(one) for one in played}
+
+    together = asyncio.run(go(attempts))
+    assert asyncio.run(go(attempts[::-3])) == {
+        (one.visit.id, one.k): together[one.visit.id, one.k] for one in attempts[::-3]
+    }
+    assert len({tokens.completion_ids for tokens in together.values()}) > 4
