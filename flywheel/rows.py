@@ -4,13 +4,16 @@ Rows are parallel columns; lists of ids are native integer lists, messages are J
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from flywheel.errors import CorruptFile
 from flywheel.ids import digest
 from flywheel.records import Message, Record, Tokens
+
+Label: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
+GOOD: tuple[Label, ...] = ("chosen", "desirable")
 
 
 class TrainingRow(Record, frozen=True, kw_only=True):
@@ -32,16 +35,23 @@ class TrainingRow(Record, frozen=True, kw_only=True):
     finish_reason: str | None = None
     reward: float | None = None
     confirmed_by: str | None = None
-    """What outside the model says that this answer is right; None = nothing does."""
+    """What outside the model says that this answer is right, or as its label says; None = nothing
+    does."""
     origin: str = "rollout"
     fidelity: str | None = None
     weight: float = 1.0
+    label: Label | None = None
+    """What people, or rewards, prefer. None = nobody was asked: the answer itself is learnt."""
+    pair_id: str | None = None
+    """Of a chosen and a rejected answer to one prompt, which go together. None = in no pair."""
 
     @property
     def id(self) -> str:
-        """Of what is trained on: the same prompt and answer have the same id."""
+        """Of what is trained on: the same prompt and answer have the same id, where they are in
+        the same pair or bear the same label."""
         ids = self.tokens and (self.tokens.prompt_ids, self.tokens.completion_ids)
-        return digest(self.messages, self.completion, self.tools, ids)
+        apart = (self.label, self.pair_id) if self.label else ()
+        return digest(self.messages, self.completion, self.tools, ids, *apart)
 
 
 _JSON = ("messages", "completion", "tools")
@@ -60,6 +70,7 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "template_digest": pl.String, "tokenizer_digest": pl.String,
         "finish_reason": pl.String, "reward": pl.Float64, "confirmed_by": pl.String,
         "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
+        "label": pl.String, "pair_id": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
     frame.write_parquet(path, compression="zstd", statistics=False)
@@ -116,5 +127,7 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         completion=msgspec.json.decode(flat["completion"], type=Message),
         tools=msgspec.json.decode(flat["tools"], type=tuple[dict[str, Any], ...]),
         tokens=tokens,
+        label=flat.get("label"),  # datasets of before have none
+        pair_id=flat.get("pair_id"),
         **{name: flat[name] for name in plain},
     )

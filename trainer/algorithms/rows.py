@@ -1,13 +1,16 @@
 """From a dataset's row to a Sample, in the two ways there are: as it was sampled, or rendered.
+Also what answers that are preferred, or not, have in common.
 
-Both refuse, with the reason, what must not be trained on: cut answers, truncated messages, tokens
+All refuse, with the reason, what must not be trained on: cut answers, truncated messages, tokens
 laid out by another template or tokenizer, answers without their stop token.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from flywheel.errors import BadRecord
-from flywheel.rows import TrainingRow
+from flywheel.rows import GOOD, TrainingRow
 from trainer.algorithms.contract import Prepared
 from trainer.render import Rendering
 from trainer.samples import Sample
@@ -70,6 +73,48 @@ def rendered(row: TrainingRow, rendering: Rendering) -> Sample:
         raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
     token_ids, mask = rendering.render_sample(row.messages, row.completion, row.tools)
     return _sample(row, rendering, token_ids, mask)
+
+
+def answered(row: TrainingRow, rendering: Rendering) -> Sample:
+    """As it was sampled where its tokens are of this template and tokenizer, else rendered.
+
+    Raises:
+        BadRecord: as `rendered`, or as `sampled` for all other reasons.
+    """
+    tokens = row.tokens
+    ours = tokens is not None and (tokens.template_digest, tokens.tokenizer_digest) == (
+        rendering.template_digest,
+        rendering.tokenizer_digest,
+    )
+    return sampled(row, rendering) if ours else rendered(row, rendering)
+
+
+def compared(
+    sample: Sample, component: str, sign: float, *, weight: float, pair_id: str | None = None
+) -> Sample:
+    """The sample as a loss over preferences reads it: `sign` 1 = better, -1 = worse."""
+    return msgspec.structs.replace(
+        sample,
+        weights={component: tuple(weight if wanted else 0.0 for wanted in sample.mask)},
+        advantages=tuple(sign if wanted else 0.0 for wanted in sample.mask),
+        pair_id=pair_id,
+    )
+
+
+def balance(rows: Sequence[TrainingRow]) -> dict[str, float]:
+    """Row id -> weight, so that good and bad answers weigh the same in sum: the rarer kind is
+    weighed up, the other keeps its rows' weights."""
+    good = {row.id: row.label in GOOD for row in rows if row.label is not None}
+    sums = dict.fromkeys(good.values(), 0.0)
+    for row in rows:
+        if row.id in good:
+            sums[good[row.id]] += max(row.weight, 0.0)
+    most = max(sums.values(), default=0.0)
+    return {
+        row.id: row.weight * (most / sums[good[row.id]] if sums[good[row.id]] else 1.0)
+        for row in rows
+        if row.id in good
+    }
 
 
 def _same(what: str, own: str | None, wanted: str) -> None:

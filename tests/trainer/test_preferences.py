@@ -1,0 +1,111 @@
+"""Rows that somebody preferred, or not, become Samples: pairs, labels, verdicts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from environments.judges.verifier import QUESTION
+from flywheel.project import TrainSection
+from flywheel.records import ToolCall, say
+from flywheel.rows import TrainingRow
+from trainer.algorithms.contract import Context, Prepared
+from trainer.algorithms.dpo import dpo
+from trainer.algorithms.kto import kto
+from trainer.algorithms.reward import reward
+from trainer.render import Rendering
+
+
+@pytest.fixture
+def context(rendering: Rendering) -> Context:
+    return Context(rendering, TrainSection())
+
+
+def pair_of(row_of: Any, digits: list[int], **changes: Any) -> list[TrainingRow]:
+    """A sampled chosen answer, and a rejected one that somebody wrote down."""
+    chosen = row_of(digits, label="chosen", pair_id="pair-1")
+    wrong = {"label": "rejected", "completion": say("assistant", "9 9"), "tokens": None}
+    return [chosen, row_of(digits, pair_id="pair-1", **wrong | {"finish_reason": None} | changes)]
+
+
+def reasons(prepared: Prepared) -> set[str]:
+    assert not prepared.samples
+    return {reason for _, reason in prepared.refused}
+
+
+def test_a_pair_is_two_samples_after_one_prompt(row_of: Any, context: Context) -> None:
+    rows = pair_of(row_of, [3, 1])
+    better, worse = dpo(rows, context).samples
+    assert {better.pair_id, worse.pair_id} == {"pair-1"}
+    assert [sample.advantages[sample.targets[0]] for sample in (better, worse)] == [1.0, -1.0]  # type: ignore[index]
+    start = better.targets[0]
+    assert better.token_ids[:start] == worse.token_ids[: worse.targets[0]]
+    tokens = rows[0].tokens
+    assert tokens and better.token_ids == (*tokens.prompt_ids, *tokens.completion_ids)
+    said = context.rendering.decode(worse.token_ids[worse.targets[0] :])
+    assert said == "9 9<|im_end|>"
+    assert set(worse.weights) == {"dpo"} and sum(worse.weights["dpo"]) == len(worse.targets)
+
+
+def test_tokens_of_another_template_are_rendered_anew(row_of: Any, context: Context) -> None:
+    rows = pair_of(row_of, [3, 1])
+    assert rows[0].tokens
+    odd = msgspec.structs.replace(rows[0].tokens, template_digest="other", prompt_ids=(5, 6))
+    rows[0] = msgspec.structs.replace(rows[0], tokens=odd)
+    better, _ = dpo(rows, context).samples
+    ids, _ = context.rendering.render_sample(rows[0].messages, rows[0].completion)
+    assert better.token_ids == tuple(ids)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"label": "chosen"}, "a pair is a chosen and a rejected answer, not: chosen, chosen"),
+        ({"messages": (say("user", "9 1"),)}, "the two answers are to different prompts"),
+        ({"completion": say("assistant", "1 3")}, "the two answers are the same"),
+        ({"finish_reason": "length"}, "its answer did not end: finish reason length"),
+    ],
+)
+def test_both_of_a_pair_or_neither(
+    row_of: Any, context: Context, changes: dict[str, Any], reason: str
+) -> None:
+    prepared = dpo(pair_of(row_of, [3, 1], **changes), context)
+    assert reasons(prepared) == {reason} and len(prepared.refused) == 2
+
+
+def test_a_row_without_its_partner_is_refused(row_of: Any, context: Context) -> None:
+    (reason,) = reasons(dpo(pair_of(row_of, [3, 1])[:1], context))
+    assert reason == "a pair is a chosen and a rejected answer, not: chosen"
+
+
+def test_rare_labels_are_weighed_up(row_of: Any, context: Context) -> None:
+    rows = [
+        row_of([1, 2], label="desirable"),
+        *(row_of([3, 4 + more], label="undesirable") for more in range(3)),
+    ]
+    samples = kto(rows, context).samples
+    signs = [sample.advantages[sample.targets[0]] for sample in samples]  # type: ignore[index]
+    assert signs == [1.0, -1.0, -1.0, -1.0]
+    weights = [sample.weights["kto"][sample.targets[0]] for sample in samples]
+    assert weights == [3.0, 1.0, 1.0, 1.0]
+    assert reasons(kto([row_of([1, 2])], context)) == {"nobody said whether it is desirable"}
+
+
+def test_a_verifier_learns_one_token_after_the_question(row_of: Any, context: Context) -> None:
+    rows = [row_of([2, 1], label="desirable"), row_of([4, 3], label="undesirable")]
+    yes, no = reward(rows, context).samples
+    for sample, row, verdict in ((yes, rows[0], "Yes"), (no, rows[1], "No")):
+        said = context.rendering.decode(sample.token_ids)
+        assert f"{row.completion.text}<|im_end|>" in said and QUESTION in said
+        assert sample.targets == (len(sample.token_ids) - 1,)
+        assert verdict.startswith(context.rendering.decode(sample.token_ids[-1:]))
+        assert sample.weights["ce"][-1] == 1.0
+    assert yes.token_ids[-1] != no.token_ids[-1]
+
+
+def test_a_step_that_called_a_tool_is_judged_like_an_answer(row_of: Any, context: Context) -> None:
+    call = ToolCall(name="look", arguments="{}", id="c1")
+    step = msgspec.structs.replace(say("assistant", ""), parts=(call,))
+    row = row_of([1, 2], completion=step, finish_reason="tool_calls", label="chosen", tokens=None)
+    (sample,) = reward([row], context).samples
+    assert "look" in context.rendering.decode(sample.token_ids)
