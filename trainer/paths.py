@@ -47,6 +47,8 @@ class Path(NamedTuple):
     """None = not known, or not the same in all its calls."""
     sampling: Sampling | None
     """Of all its calls but for seed and bound; None = they differ."""
+    tokenizer_digest: str | None = None
+    """None = not known, or not the same in all its calls."""
 
 
 class Paths(NamedTuple):
@@ -182,6 +184,7 @@ def _path(trace: Trace, line: Sequence[_Node], fresh: Sequence[bool]) -> Path:
         segments=tuple(segments),
         template_digest=_one({node.tokens.template_digest for node in line}),
         sampling=_sampling(line),
+        tokenizer_digest=_one({node.tokens.tokenizer_digest for node in line}),
     )
 
 

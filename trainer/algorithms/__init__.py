@@ -2,6 +2,7 @@
 
 from trainer.algorithms.contract import Algorithm
 from trainer.algorithms.dpo import dpo
+from trainer.algorithms.grpo import grpo
 from trainer.algorithms.kto import kto
 from trainer.algorithms.process_reward import process_reward
 from trainer.algorithms.rejection import rejection
@@ -10,6 +11,7 @@ from trainer.algorithms.sft import sft
 
 ALGORITHMS: dict[str, Algorithm] = {
     "dpo": Algorithm(rows=dpo),
+    "grpo": Algorithm(groups=grpo),
     "kto": Algorithm(rows=kto),
     "process_reward": Algorithm(rows=process_reward),
     "rejection": Algorithm(rows=rejection),
