@@ -31,6 +31,10 @@ class Attempt(NamedTuple):
     tries: int = 1
     """How often it was started; more than 1 after a worker died."""
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.visit.id, self.k, self.tries
+
 
 class Played(NamedTuple):
     """One rollout that ended, well or badly."""

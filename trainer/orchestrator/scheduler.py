@@ -38,7 +38,8 @@ class Open:
     version: int
     """Published when it began."""
     waiting: deque[Attempt]
-    running: set[Attempt] = field(default_factory=set)
+    running: dict[int, Attempt] = field(default_factory=dict)
+    """By k; also one that failed and rests before its next try."""
     played: list[Played] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
 
@@ -51,6 +52,7 @@ class Ready:
     number: int
     version: int
     """The oldest that sampled in it."""
+    newest: int
     rollouts: tuple[Facts, ...]
 
 
@@ -94,7 +96,7 @@ class Scheduler:
         for group in self.open.values():
             if group.waiting:
                 attempt = group.waiting.popleft()
-                group.running.add(attempt)
+                group.running[attempt.k] = attempt
                 return attempt
         return None
 
@@ -104,15 +106,16 @@ class Scheduler:
         return any(group.waiting for group in self.open.values())
 
     def again(self, attempt: Attempt) -> None:
-        """It failed, and is to be tried once more, before others."""
-        group = self.open[attempt.visit.id]
-        group.running.remove(attempt)
-        group.waiting.appendleft(attempt._replace(tries=attempt.tries + 1))
+        """It failed, and is to be tried once more, before others; unless it was stopped since."""
+        group = self.open.get(attempt.visit.id)
+        if group is not None and group.running.pop(attempt.k, None) is not None:
+            group.waiting.appendleft(attempt._replace(tries=attempt.tries + 1))
 
     def ended(self, attempt: Attempt, result: Played | Lost) -> Complete | None:
         """Returns the group when this was its last rollout; it then waits for `graded`."""
         group = self.open[attempt.visit.id]
-        group.running.remove(attempt)
+        if group.running.pop(attempt.k, None) is None:
+            group.waiting.remove(attempt)
         if isinstance(result, Lost):
             group.lost.append(result)
         else:
@@ -139,10 +142,17 @@ class Scheduler:
     def overaged(self) -> list[Ready]:
         """Ready groups that no step may train any more. With `wait` there are none, unless a run
         went on under a lower bound than it had."""
-        if self.rl.overaged == "mask":
-            return []
-        oldest = self.taken - self.rl.max_staleness
-        return [one for one in self.ready.values() if one.version < oldest]
+        masks = self.rl.overaged == "mask"
+        return [
+            one
+            for one in self.ready.values()
+            if (one.newest if masks else one.version) < self.oldest
+        ]
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version whose tokens the next step may train."""
+        return self.taken - self.rl.max_staleness
 
     def drop(self, group: Ready) -> None:
         del self.ready[group.id]
@@ -162,9 +172,11 @@ class Scheduler:
         if late is None:
             return []
         version, excess = late
-        older = [one for one in self.open.values() if one.version <= version and _playing(one)]
-        older.sort(key=lambda one: (one.version, one.visit.number))
-        return [attempt for one in older[:excess] for attempt in (*one.running, *one.waiting)]
+        older = [one for one in self.open.values() if one.version <= version]
+        older.sort(key=lambda one: (_playing(one), one.version, one.visit.number))
+        return [
+            attempt for one in older[:excess] for attempt in (*one.running.values(), *one.waiting)
+        ]
 
     def take(self, batch: Iterable[Ready]) -> int:
         """The batch is being trained from now, by the step that this returns."""
@@ -216,5 +228,5 @@ def _playing(group: Open) -> bool:
 
 
 def _ready(kept: Kept, begun: int) -> Ready:
-    sampled = [version for one in kept.rollouts for version in one.versions]
-    return Ready(kept.visit, kept.number, min(sampled, default=begun), kept.rollouts)
+    sampled = [version for one in kept.rollouts for version in one.versions] or [begun]
+    return Ready(kept.visit, kept.number, min(sampled), max(sampled), kept.rollouts)

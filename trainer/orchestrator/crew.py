@@ -1,0 +1,203 @@
+"""Who plays: workers, whether they live, how much each engine takes, and which attempt each has.
+
+A worker that misses heartbeats is dead: what it played is handed back at once, whatever becomes of
+its calls, and it gets nothing until it beats again. One that fails what others play is rested.
+Invariant: an attempt ends once, by its result, its failure, its stop or its worker's death.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flywheel.errors import EngineError
+from trainer.orchestrator.concurrency import adapted
+from trainer.orchestrator.contract import Attempt, Load, Played, Player
+from trainer.orchestrator.sharing import Slots
+
+BEAT_S = 5.0
+"""Between two heartbeats of a worker."""
+ANSWER_S = 20.0
+"""A heartbeat, or its engine's load, is answered within; else it counts as missed."""
+MISSED = 3
+"""Heartbeats in a row until a worker is dead."""
+GONE_S = 600.0
+"""Without one living worker, until the run gives up."""
+RESTED_AFTER = 3
+"""Failures of a worker in a row until it rests, if there is another."""
+REST_S = 60.0
+LOST = (EngineError, ConnectionError, TimeoutError)
+"""Infrastructure: another try may succeed."""
+
+Key = tuple[str, int, int]
+Ended = Callable[[Attempt, Played | BaseException], None]
+
+
+@dataclass
+class Worker:
+    player: Player
+    slots: Slots
+    playing: dict[Key, tuple[Attempt, asyncio.Task[Played]]] = field(default_factory=dict)
+    missed: int = 0
+    """Heartbeats in a row."""
+    failures: int = 0
+    """Rollouts in a row."""
+    rests_until: float = 0.0
+
+    @property
+    def dead(self) -> bool:
+        return self.missed >= MISSED
+
+
+class Crew:
+    def __init__(
+        self,
+        players: Sequence[Player],
+        shared: Mapping[str, Slots],
+        slots: int,
+        run: str,
+        *,
+        ended: Ended,
+        woken: Callable[[], None],
+    ) -> None:
+        """`shared`: player's name -> its engine's slots, where other runs sample from it too."""
+        self.run, self._ended, self._woken = run, ended, woken
+        self.workers = [Worker(one, shared.get(one.name) or Slots(slots)) for one in players]
+        self._slots = list({id(one.slots): one.slots for one in self.workers}.values())
+        self._alone_since: float | None = None
+        self._left: set[asyncio.Task[Played]] = set()
+        """Cancelled, and not ended yet."""
+
+    def join(self) -> None:
+        for one in self._slots:
+            one.join(self.run, self._woken)
+
+    async def leave(self, seconds: float) -> None:
+        """Stops all that plays, and waits for it so long."""
+        for worker in self.workers:
+            for attempt, _ in list(worker.playing.values()):
+                self._parted(worker, attempt)
+        for one in self._slots:
+            one.leave(self.run)
+        if self._left:
+            await asyncio.wait(self._left, timeout=seconds)
+
+    # --- playing
+
+    @property
+    def playing(self) -> int:
+        return sum(len(worker.playing) for worker in self.workers)
+
+    @property
+    def capacity(self) -> int:
+        """Rollouts that the living engines take together, other runs' with them."""
+        living = {id(one.slots): one.slots.limit for one in self.workers if not one.dead}
+        return sum(living.values())
+
+    def seat(self) -> Worker | None:
+        """A worker with a slot, which is taken; None = there is none to be had now."""
+        now = asyncio.get_running_loop().time()
+        fit = [one for one in self.workers if not one.dead and one.rests_until <= now]
+        fit.sort(key=lambda one: (one.failures > 0, len(one.playing) / one.slots.limit))
+        return next((one for one in fit if one.slots.take(self.run)), None)
+
+    def want(self, wants: bool) -> None:
+        living = {id(one.slots) for one in self.workers if not one.dead}
+        for one in self._slots:
+            one.want(self.run, wants and id(one) in living)
+
+    def start(self, worker: Worker, attempt: Attempt, version: int) -> None:
+        task = asyncio.create_task(_play(worker.player, attempt, version))
+        worker.playing[attempt.key] = attempt, task
+        task.add_done_callback(lambda task: self._over(worker, attempt, task))
+
+    def stop(self, attempt: Attempt) -> None:
+        """Its slot is free; nothing more is heard of it."""
+        for worker in self.workers:
+            if attempt.key in worker.playing:
+                self._parted(worker, attempt)
+                worker.slots.free(self.run)
+
+    def _over(self, worker: Worker, attempt: Attempt, task: asyncio.Task[Played]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if attempt.key not in worker.playing:
+            return
+        del worker.playing[attempt.key]
+        if task.cancelled():
+            error = EngineError(f"{worker.player.name} gave up rollout {attempt.k}")
+        failed = isinstance(error, LOST)
+        worker.failures = worker.failures + 1 if failed else 0
+        if failed and worker.failures >= RESTED_AFTER and len(self.workers) > 1:
+            loop = asyncio.get_running_loop()
+            worker.rests_until = loop.time() + REST_S
+            loop.call_at(worker.rests_until, self._woken)
+        worker.slots.free(self.run, 0 if error else task.result().tokens)
+        self._ended(attempt, error or task.result())
+
+    def _parted(self, worker: Worker, attempt: Attempt) -> None:
+        _, task = worker.playing.pop(attempt.key)
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+        task.cancel()
+
+    # --- heartbeats
+
+    async def watch(self, worker: Worker) -> None:
+        """Until it is cancelled.
+
+        Raises:
+            EngineError: no worker has lived for long.
+        """
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if await _beats(worker.player):
+                back, worker.missed = worker.dead, 0
+                if back:
+                    self._woken()
+                load = await _load(worker.player)
+                if load is not None:
+                    worker.slots.resize(adapted(worker.slots, load))
+            else:
+                worker.missed += 1
+                if worker.missed == MISSED:
+                    self._died(worker)
+            self._check()
+
+    def _died(self, worker: Worker) -> None:
+        why = EngineError(f"{worker.player.name} missed {MISSED} heartbeats")
+        for attempt, _ in list(worker.playing.values()):
+            self._parted(worker, attempt)
+            worker.slots.free(self.run)
+            self._ended(attempt, why)
+
+    def _check(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if not all(one.dead for one in self.workers):
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since >= GONE_S:
+            names = ", ".join(one.player.name for one in self.workers)
+            raise EngineError(
+                f"no engine has answered for {GONE_S:.0f} s ({names}): start it again, and the run "
+                "goes on from where it is"
+            )
+
+
+async def _play(player: Player, attempt: Attempt, version: int) -> Played:
+    return await player.play(attempt, version)
+
+
+async def _beats(player: Player) -> bool:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await player.beat()
+    except LOST:
+        return False
+
+
+async def _load(player: Player) -> Load | None:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await player.load()
+    except LOST:
+        return None
