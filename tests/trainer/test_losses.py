@@ -34,7 +34,7 @@ def test_cross_entropy_is_what_a_hand_computes() -> None:
         weights=torch.tensor([1.0, 0.5], dtype=torch.float64),
         owners=torch.tensor([0, 0]),
     )
-    assert float(COMPONENTS["ce"].term(streams, SETTINGS).total) == pytest.approx(
+    assert float(COMPONENTS["ce"](SETTINGS).term(streams, SETTINGS).total) == pytest.approx(
         math.log(2) + 0.5 * math.log(4)
     )
 

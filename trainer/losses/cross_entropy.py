@@ -7,14 +7,14 @@ its regulariser; with w_t = 1 on sampled, correct answers it is rejection-sample
 Yuan et al. 2023, "Scaling Relationship on Learning Mathematical Reasoning", section 3.3.
 """
 
-from typing import TYPE_CHECKING
-
+from flywheel.project import TrainSection
+from trainer.losses.contract import Component, Term
 from trainer.losses.streams import Streams
 
-if TYPE_CHECKING:
-    import torch
+
+def cross_entropy(settings: TrainSection) -> Component:
+    return Component(_term)
 
 
-def cross_entropy(streams: Streams) -> "torch.Tensor":
-    """The sum over tokens, not the mean: the reducer divides."""
-    return -(streams.weights * streams.logprobs).sum()
+def _term(streams: Streams, settings: TrainSection) -> Term:
+    return Term(-(streams.weights * streams.logprobs).sum())
