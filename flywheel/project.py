@@ -106,19 +106,48 @@ class CurateSection(Section):
         Rule.model_validate({"name": "per_problem", "keep": 1}),
     )
     """In this order, after the leakage check: docs/extending.md says what each does. A list of your
-    own replaces the whole default."""
+    own replaces the whole default. With `dpo`, `kto`, `reward` and `process_reward` the default is
+    `fidelity` (renderable too), `confirmed`, `exact_duplicates`, `length`."""
     near_duplicate: float = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
     """Fewer rows than this: nothing to learn from, the turn is refused by the data gate."""
     sources: tuple[Literal["rollouts", "recorded"], ...] = ("rollouts",)
     """Where rows come from: the turn's own rollouts; recorded answers, production's and imported
-    ones (of which the `fidelity` rule lets only token-exact ones through, unless it is told to)."""
+    ones (of which the `fidelity` rule lets only token-exact ones through, unless it is told to).
+    With `dpo`, `kto`, `reward` and `process_reward` the default is both."""
+    answers_of: str | None = None
+    """Another project of this home: rows are made of its answers and of what was said of them, as a
+    reward model's are. None = this project's own."""
+    good: float = 1.0
+    """Reward from which an answer counts as good, where answers are compared or labelled: with
+    `dpo`, `kto`, `reward` and `process_reward`."""
+    bad: float = 0.5
+    """Reward up to which it counts as bad; between the two it is neither."""
     shuffle_rewards: int | None = None
     """A control: rewards are dealt out anew among the answers with this seed. The gate must refuse
     what such a turn trains."""
 
 
+    @model_validator(mode="after")
+    def _apart(self) -> "CurateSection":
+        if self.bad >= self.good:
+            raise ValueError(f"bad = {self.bad:g} must lie below good = {self.good:g}")
+        return self
+
+
+PREFERENCES = ("dpo", "kto", "reward", "process_reward")
+"""Algorithms that learn from what is preferred: their rows have labels."""
+_PREFERRED: dict[str, Any] = {
+    "rules": (
+        {"name": "fidelity", "accept": ("trainable", "renderable")},
+        {"name": "confirmed"},
+        {"name": "exact_duplicates"},
+        {"name": "length", "max_tokens": 2048},
+    ),
+    "sources": ("rollouts", "recorded"),
+}
+"""What [curate] says for these, where the project does not: bad answers are wanted too."""
 Number = Literal["float32", "bfloat16"]
 
 
@@ -404,6 +433,17 @@ class Project(Section):
     """None = no judge."""
     folder: Path = Field(Path(), exclude=True)
     """Where the flywheel.toml lies."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _curated_for_its_algorithm(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        train, curate = given.get("train"), given.get("curate", {})
+        preferring = isinstance(train, dict) and train.get("algorithm") in PREFERENCES
+        if preferring and isinstance(curate, dict):
+            return {**given, "curate": {**_PREFERRED, **curate}}
+        return given
 
     @field_validator("timezone")
     @classmethod

@@ -103,6 +103,8 @@ def curate(
     for spec in rules:
         rule, parameters = _bind(spec)
         apply(spec.name, rule.judge(kept, parameters), _described(parameters))
+    if any(row.pair_id for row in kept):
+        apply("pairs", _widowed(kept), "both answers, or neither")
     return Curated(rows=tuple(kept), counts=tuple(counts), dropped=tuple(dropped))
 
 
@@ -125,6 +127,18 @@ def _leakage(
     problems = len({leak.problem_id for leak in leaks})
     touched = f", touching {problems} of them" if leaks else ""
     return verdicts, f"against {len(heldout)} held-out problems: {found}{touched}"
+
+
+def _widowed(rows: Sequence[TrainingRow]) -> Verdicts:
+    """Of a pair that a rule parted the other answer goes too."""
+    sides: dict[str, set[str | None]] = {}
+    for row in rows:
+        if row.pair_id:
+            sides.setdefault(row.pair_id, set()).add(row.label)
+    return [
+        None if not row.pair_id or len(sides[row.pair_id]) == 2 else "the other of its pair went"
+        for row in rows
+    ]
 
 
 def _described(parameters: Parameters) -> str:

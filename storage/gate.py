@@ -11,7 +11,7 @@ from typing import Any
 
 from flywheel import durable
 from flywheel.records import Record
-from flywheel.rows import TrainingRow
+from flywheel.rows import GOOD, TrainingRow
 from storage.rules.fidelity import FINISHED, WRITTEN
 from storage.rules.length import count_tokens
 
@@ -93,7 +93,8 @@ def _narrow(row: TrainingRow) -> dict[str, Any]:
     return {
         "row": row.id,
         "origin": row.origin,
-        "reward": row.reward,
+        # A label is a reward, whether or not a number was given as well.
+        "reward": row.reward if row.label is None else float(row.label in GOOD),
         "tokens": prompt + answer,
         "answer_tokens": answer,
         "answer_characters": len(said),

@@ -1,4 +1,4 @@
-"""Of rows with the same prompt and the same answer, one.
+"""Of rows with the same prompt and the same answer, one; of labelled ones one a label and pair.
 
 Copies arrive under other ids (a re-export, a second source, a second sample), so content decides.
 The copy that is worth most stays: with tokens, confirmed, graded, rewarded highest.
@@ -16,7 +16,9 @@ class ExactDuplicates(Parameters):
 
 
 def exact_duplicates(rows: Sequence[TrainingRow], parameters: ExactDuplicates) -> Verdicts:
-    contents = [digest(row.messages, row.completion, row.tools) for row in rows]
+    contents = [
+        digest(row.messages, row.completion, row.tools, row.label, row.pair_id) for row in rows
+    ]
     kept: dict[str, int] = {}
     for place, content in enumerate(contents):
         best = kept.setdefault(content, place)

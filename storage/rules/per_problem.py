@@ -1,7 +1,7 @@
 """At most so many answers a problem, so that easy problems do not crowd out the others.
 
 The best rewarded stay; among equals the row's hash decides, or its length, never the order in which
-rows came.
+rows came. A pair counts as one; other labelled answers are counted by label.
 """
 
 from collections import defaultdict
@@ -23,16 +23,20 @@ class PerProblem(Parameters):
 
 
 def per_problem(rows: Sequence[TrainingRow], parameters: PerProblem) -> Verdicts:
-    groups: dict[str, list[int]] = defaultdict(list)
+    groups: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         # A row of no known problem belongs with those of the same prompt.
-        groups[row.problem_id or digest(row.messages, row.tools)].append(place)
+        problem = row.problem_id or digest(row.messages, row.tools)
+        groups[problem, None if row.pair_id else row.label].append(place)
     verdicts: Verdicts = [None] * len(rows)
     for places in groups.values():
-        for place in sorted(places, key=lambda at: _order(rows[at], at, parameters))[
-            parameters.keep :
-        ]:
-            verdicts[place] = f"its problem has {parameters.keep} other answers already"
+        stay: set[str | int] = set()
+        for place in sorted(places, key=lambda at: _order(rows[at], at, parameters)):
+            counted = rows[place].pair_id or place
+            if counted not in stay and len(stay) == parameters.keep:
+                verdicts[place] = f"its problem has {parameters.keep} other answers already"
+            else:
+                stay.add(counted)
     return verdicts
 
 
