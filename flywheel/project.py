@@ -128,7 +128,6 @@ class CurateSection(Section):
     """A control: rewards are dealt out anew among the answers with this seed. The gate must refuse
     what such a turn trains."""
 
-
     @model_validator(mode="after")
     def _apart(self) -> "CurateSection":
         if self.bad >= self.good:
@@ -444,6 +443,11 @@ class Project(Section):
         if preferring and isinstance(curate, dict):
             return {**given, "curate": {**_PREFERRED, **curate}}
         return given
+
+    @property
+    def traffic(self) -> str:
+        """The project whose answers, and what was said of them, this one learns from."""
+        return self.curate.answers_of or self.name
 
     @field_validator("timezone")
     @classmethod

@@ -29,7 +29,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     inbox, now, heard = Inbox(home()), moment(home()), Heard(judge)
     graded = unknown = seen = 0
     batches = traces(
-        home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence, batch=2000
+        home(), project=project.traffic, origin=RECORDED, snapshot=turn.sequence, batch=2000
     )
     for number, batch in enumerate(batches):
         said = feedback_for(home(), batch, snapshot=turn.sequence)

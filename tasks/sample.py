@@ -30,7 +30,8 @@ def sample_rollouts(turn: Turn, problems: dict[str, Any]) -> dict[str, Any]:
         note(turn, "rollouts", found)
         return found
     size = project.rollouts.chunk
-    ids = ids if "rollouts" in project.curate.sources else []
+    own = project.traffic == project.name
+    ids = ids if own and "rollouts" in project.curate.sources else []
     chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
     done = []
     for number, chunk in enumerate(chunks):

@@ -170,7 +170,7 @@ def configuration_of(project: Project) -> str:
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:
     from storage.queries import snapshot
 
-    seen = snapshot(home(), project.name)
+    seen = snapshot(home(), project.traffic)
     return Turn(
         run_id=digest(
             project.name, champion.name, champion.checkpoint_id, configuration, seen.digest

@@ -6,7 +6,7 @@ same batches and learning rates.
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from flywheel.ids import digest
 from flywheel.project import TrainSection
@@ -17,16 +17,21 @@ def batches(samples: Sequence[Sample], *, batch: int, epochs: int, seed: int) ->
     """Indices into `samples`, one list an optimizer step.
 
     Every epoch has every sample once, in an order of its own that does not depend on the order
-    given. An epoch that `batch` does not divide is cut into steps of nearly equal size: a last step
-    of one or two rows would be all noise at the full learning rate.
+    given; the samples of a pair are in one step. An epoch that `batch` does not divide is cut into
+    steps of nearly equal size: a last step of one or two rows would be all noise at the full
+    learning rate.
     """
     plan: list[list[int]] = []
+    units: dict[str | int, list[int]] = {}
+    for index, sample in enumerate(samples):
+        units.setdefault(sample.pair_id or index, []).append(index)
     for epoch in range(epochs):
-        keys = [(digest(seed, epoch, each.row_id), each.trace_id or "") for each in samples]
-        order = sorted(range(len(samples)), key=lambda index: (keys[index], index))
-        steps = -(-len(order) // batch)
+        keys = [(digest(seed, epoch, each.pair_id or each.row_id), each.trace_id or "")
+                for each in samples]  # fmt: skip
+        order = sorted(units.values(), key=lambda unit: (keys[unit[0]], unit))
+        steps = min(-(-len(samples) // batch), len(order))
         cuts = [len(order) * step // steps for step in range(steps + 1)]
-        plan += [order[start:end] for start, end in pairwise(cuts)]
+        plan += [list(chain.from_iterable(order[start:end])) for start, end in pairwise(cuts)]
     return plan
 
 

@@ -14,6 +14,7 @@ from trainer.algorithms.dpo import dpo
 from trainer.algorithms.kto import kto
 from trainer.algorithms.reward import reward
 from trainer.render import Rendering
+from trainer.schedule import batches
 
 
 @pytest.fixture
@@ -71,6 +72,22 @@ def test_both_of_a_pair_or_neither(
 ) -> None:
     prepared = dpo(pair_of(row_of, [3, 1], **changes), context)
     assert reasons(prepared) == {reason} and len(prepared.refused) == 2
+
+
+def test_a_pair_is_never_parted_by_a_step(sample_of: Any) -> None:
+    samples = [
+        sample_of(f"{name}-{pair}", [1, 2], [3], pair_id=f"pair-{pair}")
+        for name in ("chosen", "rejected")
+        for pair in range(5)
+    ]
+    plan = batches(samples, batch=3, epochs=2, seed=0)
+    assert [len(step) for step in plan] == [2, 2, 2, 4] * 2
+    for step in plan:
+        pairs = [samples[index].pair_id for index in step]
+        assert all(pairs.count(pair) == 2 for pair in pairs)
+    assert batches(samples, batch=1, epochs=1, seed=0) == [
+        step for step in batches(samples, batch=2, epochs=1, seed=0)
+    ]
 
 
 def test_a_row_without_its_partner_is_refused(row_of: Any, context: Context) -> None:
