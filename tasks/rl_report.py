@@ -23,13 +23,9 @@ def learnt(batch: Sequence[Buffered], since: Sequence[Buffered]) -> dict[str, fl
         told[f"reward/{name}"] = mean(
             one.reward for group in since or batch if group.slice == name for one in group.rollouts
         )
-    lengths = sorted(one.tokens for one in ended)
-    for part in (50, 90, 100):
-        told[f"completion_tokens_p{part}"] = percentile(lengths, part)
     told["truncated_share"] = share(ended, [one for one in ended if one.cut])
     told["ungraded_share"] = share(ended, [one for one in ended if one.reward is None])
     told["rollouts_lost"] = float(sum(group.lost for group in since))
-    told["groups_refused"] = float(sum(group.refused is not None for group in since))
     counts: Counter[str] = Counter()
     for group in since:
         counts.update(group.counts)
@@ -47,13 +43,6 @@ def rewards(ended: Sequence[Answered]) -> dict[str, float | None]:
 def mean(values: Iterable[float | None]) -> float | None:
     known = [one for one in values if one is not None]
     return statistics.fmean(known) if known else None
-
-
-def percentile(ordered: Sequence[float], part: int) -> float | None:
-    """Nearest rank."""
-    if not ordered:
-        return None
-    return float(ordered[max(0, -(-len(ordered) * part // 100) - 1)])
 
 
 def share(all_: Sequence[object], some: Sequence[object]) -> float | None:

@@ -1,8 +1,10 @@
 """Train: the dataset's rows become a candidate's weights, in a process of its own, logged live."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,11 +13,16 @@ from flywheel.errors import FlywheelError, MissingPart
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
 from tasks.gates import Verdict
+from tasks.rl import Online, train_online
+from tasks.rl_problems import is_online
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
 
+if TYPE_CHECKING:
+    from tasks.tracking import Tracked
 
-@step(minutes=240)
+
+@step(minutes=24 * 60)
 def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
     """Trains from the champion's weights; returns the candidate's checkpoint and its numbers.
 
@@ -23,31 +30,63 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
         MissingPart: the base model is not there.
         FlywheelError: training stopped; its log's last lines say why.
     """
+    with training(turn, dataset) as run:
+        if is_online(project_of(turn)):
+            (failure,) = train_online([run.online])
+            if failure is not None:
+                raise failure
+        elif settings().trainer == "inline":
+            from trainer.job import run as run_job
+
+            run_job(run.job)
+        else:
+            run_process(run.job, run.tracked.follow)
+    return run.found
+
+
+class Training:
+    """A run while it is trained; `found` is there when it was."""
+
+    def __init__(self, turn: Turn, dataset: Verdict, tracked: "Tracked") -> None:
+        self.turn, self.dataset, self.tracked = turn, dataset, tracked
+        self.job = write_job(turn, dataset)
+        self.found: dict[str, Any] = {}
+
+    @property
+    def online(self) -> Online:
+        return Online(
+            project_of(self.turn),
+            self.turn.run_id,
+            self.turn.start,
+            self.dataset["dataset"],
+            self.job,
+            self.tracked.follow,
+        )
+
+
+@contextlib.contextmanager
+def training(turn: Turn, dataset: Verdict) -> Iterator[Training]:
+    """Around the training itself: its job and MLflow run before, its result, the run's record and
+    the checkpoint's after."""
     from tasks.tracking import Tracked
 
     started = time.monotonic()
-    job = write_job(turn, dataset)
     with Tracked.train(turn, dataset) as tracked:
-        if settings().trainer == "inline":
-            from trainer.job import run
-
-            run(job)
-        else:
-            run_process(job, tracked.follow)
+        run = Training(turn, dataset, tracked)
+        yield run
         tracked.follow()
-        result = msgspec.json.decode((job.parent / "result.json").read_bytes())
-        found = {
+        result = msgspec.json.decode((run.job.parent / "result.json").read_bytes())
+        run.found = {
             **result,
-            "adapter": home().relative(job.parent / "adapter"),
+            "adapter": home().relative(run.job.parent / Path(result["adapter"]).name),
             "seconds": round(time.monotonic() - started, 1),
             "algorithm": project_of(turn).train.algorithm,
             "mlflow_run_id": tracked.run_id,
         }
-        tracked.finish(found)
+        tracked.finish(run.found)
     failpoint("turn.after_training")
-    keep(turn, dataset, found)
-    note(turn, "training", found)
-    return found
+    keep(turn, dataset, run.found)
+    note(turn, "training", run.found)
 
 
 def write_job(turn: Turn, dataset: Verdict) -> Path:
@@ -55,14 +94,15 @@ def write_job(turn: Turn, dataset: Verdict) -> Path:
     from storage.queries import records
     from trainer.job import Job
 
-    project = project_of(turn)
+    project, online = project_of(turn), is_online(project_of(turn))
     champion = turn.start
     made = next(one for one in records(home(), "dataset") if one.id == dataset["dataset"])
     job = Job(
         run_id=turn.run_id,
         base_model=champion.base_model,
         init_adapter=str(home().path(champion.adapter)) if champion.adapter else None,
-        rows=str(home().path(made.path) / "rows.parquet"),
+        rows=None if online else str(home().path(made.path) / "rows.parquet"),
+        online=online,
         train=project.train.model_dump(mode="json"),
         out=str(run_folder(turn)),
         seed=project.train.seed,

@@ -1,0 +1,232 @@
+"""Training while it samples: rollouts of one engine, one trainer's process, and what is between.
+
+Enter runs, each a turn with its dataset of problems; leaves, in each run's folder, what the trainer
+leaves of any run. Several share the engine fairly. Invariant: all that decides how far a run is
+lies in files (groups that ended, batches that were put, versions that were written), so that the
+same call after a kill goes on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flywheel.lineage import Deployment
+from flywheel.project import Project
+from tasks.judges import judge_of
+from tasks.player import Rules, players
+from tasks.rl_learner import SpoolLearner
+from tasks.rl_problems import environments_of, mixture_of, problems_in
+from tasks.rl_trainer import TrainerProcess
+from tasks.turns import engine, home
+from trainer import spool
+
+if TYPE_CHECKING:
+    from environments.define import Environment
+    from serving.engines.client import EngineClient
+    from serving.interception import Served
+    from serving.publishing import Seat
+    from trainer.algorithms.contract import Context, Group, Prepared
+    from trainer.orchestrator.sharing import Slots
+    from trainer.orchestrator.source import Source
+
+ENGINE = "engine"
+"""The player's name: one plays before the home's engine."""
+FOLLOW_S = 1.0
+"""How often the trainer's metrics are looked at."""
+
+
+class Online(NamedTuple):
+    """A run that samples, ready to be played."""
+
+    project: Project
+    run_id: str
+    start: Deployment
+    """Whose weights it starts from."""
+    dataset: str
+    """Id of its problems."""
+    job: Path
+    """The trainer's; its folder is the run's."""
+    follow: Callable[[], None]
+    """Sends on what the trainer wrote of its steps."""
+
+    @property
+    def folder(self) -> Path:
+        return self.job.parent
+
+    @property
+    def name(self) -> str:
+        """What its versions are called by, in the engine and in records."""
+        return f"{self.project.name}-{self.run_id[:12]}"
+
+
+def train_online(runs: Sequence[Online]) -> list[BaseException | None]:
+    """Trains all side by side; what each failed of, None = it did not. One that fails leaves the
+    others the engine."""
+    from trainer.orchestrator.sharing import Slots
+
+    async def together() -> list[BaseException | None]:
+        slots = Slots(max(run.project.train.rl.slots for run in runs))
+        with engine() as client:
+            work = (_trained(run, client, slots) for run in runs)
+            return await asyncio.gather(*work, return_exceptions=True)
+
+    return asyncio.run(together())
+
+
+async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
+    from serving.publishing import WeightPublisher
+    from trainer.orchestrator.driver import orchestrate
+
+    environments, source = environments_of(run.project), source_of(run)
+    served, seat = await asyncio.to_thread(seat_of, run, client)
+    publisher = WeightPublisher(run.name, [seat])
+    playing = players(
+        environments,
+        {ENGINE: (served, seat)},
+        publisher,
+        rules_of(run),
+        folder=run.folder / "runtimes",
+        put=_put(),
+    )
+    first = seat.policies.now
+    async with TrainerProcess(run.job) as trainer, following(run.follow), playing as workers:
+        learner = SpoolLearner(
+            home(),
+            run.folder,
+            environments,
+            preparing(run, environments),
+            trainer,
+            judge=judge_of(run.project, home()),
+            worth=source.learnt,
+        )
+        await orchestrate(
+            source,
+            run.project.train.rl,
+            workers,
+            learner,
+            Keeping(publisher, run.folder, run.project.train.rl.keep_versions),
+            run=run.run_id,
+            shared={ENGINE: slots},
+        )
+        spool.end(run.folder, max(spool.versions(run.folder), default=0))
+        await trainer.ended()
+    seat.policies.switch(first)
+    await publisher.clear()
+
+
+@contextlib.asynccontextmanager
+async def following(follow: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls it again and again, in a thread, while the block lasts; its failure ends the block."""
+
+    async def again() -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await asyncio.to_thread(follow)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(again())
+        yield
+        task.cancel()
+
+
+class Keeping:
+    """A publisher that lets the weights of old versions go when the newest is served."""
+
+    def __init__(self, publisher: Any, folder: Path, versions: int) -> None:
+        self._publisher, self._folder, self._versions = publisher, folder, versions
+
+    async def publish(self, version: int, folder: Path) -> None:
+        await self._publisher.publish(version, folder)
+        for old in spool.versions(self._folder)[: -self._versions]:
+            await asyncio.to_thread(spool.drop_version, self._folder, old)
+
+
+def source_of(run: Online) -> "Source":
+    """Which problem is visited next: the dataset's, by the mixture's weights."""
+    from trainer.orchestrator.source import Pool, Source
+
+    problems, train = problems_in(run.dataset), run.project.train
+    entries = zip(environments_of(run.project), mixture_of(run.project), strict=True)
+    return Source(
+        run.run_id,
+        [Pool(name, problems.get(name, []), entry.weight) for name, entry in entries],
+        seed=train.seed,
+        curriculum=train.curriculum,
+        journal=run.folder / "source.jsonl",
+    )
+
+
+def rules_of(run: Online) -> Rules:
+    return Rules(
+        run.project.name,
+        run.run_id,
+        temperature=run.project.train.rl.temperature,
+        max_tokens=run.project.rollouts.max_tokens,
+        repeatable=run.project.train.rl.max_staleness == 0,
+    )
+
+
+def preparing(
+    run: Online, environments: "Mapping[str, Environment]"
+) -> "Callable[[Group], Prepared]":
+    """The algorithm of a group's environment: its own in the mixture, else the run's."""
+    from trainer.algorithms import ALGORITHMS
+
+    entries = zip(environments, mixture_of(run.project), strict=True)
+    names = {name: entry.algorithm or run.project.train.algorithm for name, entry in entries}
+    context = context_of(run)
+
+    def prepare(group: "Group") -> "Prepared":
+        make = ALGORITHMS[names[group.environment]].groups
+        assert make is not None
+        return make([group], context)
+
+    return prepare
+
+
+def context_of(run: Online) -> "Context":
+    from trainer.algorithms.contract import Context
+    from trainer.models import load_tokenizer
+    from trainer.render import renderer_for
+
+    rendering = renderer_for(load_tokenizer(Path(run.start.base_model)))
+    return Context(rendering, run.project.train)
+
+
+def seat_of(run: Online, client: "EngineClient") -> "tuple[Served, Seat]":
+    """The home's engine, which answers with the weights that the run starts from.
+
+    Raises:
+        EngineError: it does not answer.
+        Refused: it does not take them.
+    """
+    from serving.engines.reach import Access
+    from serving.interception import Served
+    from serving.policies import Policies, Policy, name_of
+    from serving.publishing import Seat
+    from serving.routing import served_as
+    from serving.verify import bounds_of
+
+    model, access = served_as(run.start), client.access or Access()
+    if run.start.adapter is not None and model not in client.models():
+        client.load_adapter(model, home().path(run.start.adapter))
+    said = client.health()
+    served = Served(
+        client.url,
+        model,
+        key=access.key,
+        deployment=name_of(run.name, 0),
+        template_digest=said.get("template_digest"),
+        tokenizer_digest=said.get("tokenizer_digest"),
+        base=run.start.base_model,
+    )
+    first = Policies(Policy(0, model, name_of(run.name, 0)))
+    return served, Seat(client, first, bounds=bounds_of(run.project.serving, access.kind))
+
+
+def _put() -> Any:
+    from storage.raw import RawStore
+
+    return RawStore(home()).put
