@@ -7,10 +7,11 @@ VLLM   := .venv-vllm
 VERIFIERS := .venv-verifiers
 AGENT  := .venv-agent
 SOLID  := .venv-solid
+TRL    := .venv-trl
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid demo test test-fast soak lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid install-trl demo test test-fast soak lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -36,6 +37,9 @@ install-agent: ## a third-party agent in an environment of its own, which a test
 install-solid: ## the geometry kernel of the environment `solid`, in an environment of its own
 	@sh scripts/install_apart.sh "$(PYTHON)" "$(SOLID)" solid
 
+install-trl: ## TRL, which benchmarks/training.py measures beside ours, in an environment of its own
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(TRL)" trl "$$(grep -E '^torch==' locks/platform.in)"
+
 install-reasoning: setup ## reasoning-gym's generators (one of their parts is compiled: needs a C compiler)
 	@sh scripts/install_reasoning.sh "$(VENV)"
 
@@ -58,4 +62,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) $(TRL) .models .flywheel

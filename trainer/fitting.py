@@ -8,7 +8,6 @@ or are all there. Sizes count a shared prefix once.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -59,17 +58,17 @@ def fit(
     """
     waiting: list[_Waiting] = []
     for unit in units:
-        tokens = cost_of(unit).tokens
+        waiting.append(_Waiting(unit, width))
+        tokens = waiting[-1].cost.tokens
         if tokens > micro_tokens:
             raise UsageError(
                 f"row {unit[0].row_id} has {tokens} tokens, more than train.micro_tokens = "
                 f"{micro_tokens}: raise that, or drop long rows with the length rule"
             )
-        waiting.append(_Waiting(unit))
         if len(waiting) >= window:
-            yield _fill(waiting, micro_tokens, flops, width)
+            yield _fill(waiting, micro_tokens, flops)
     while waiting:
-        yield _fill(waiting, micro_tokens, flops, width)
+        yield _fill(waiting, micro_tokens, flops)
 
 
 def units_of(samples: Iterable[Sample]) -> list[Unit]:
@@ -124,64 +123,66 @@ def shared_prefix(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     return low
 
 
-@dataclass(eq=False)
 class _Waiting:
     """A unit that waits, and how much of it the open micro-batch has already."""
 
-    unit: Unit
-    shared: list[int] = field(init=False)
-    """Sample by sample: of its leading tokens, those that need not be computed for it."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, unit: Unit, width: int) -> None:
+        self.unit, self.width = unit, width
+        # Sample by sample: of its leading tokens, those that need not be computed for it.
+        self.alone = [0] * len(unit)
+        for place, sample in enumerate(unit):
+            self._compare(self.alone, (sample,), place + 1)
         self.forget()
 
     def forget(self) -> None:
-        self.shared = [0] * len(self.unit)
-        for place, sample in enumerate(self.unit[:-1], start=1):
-            for later in range(place, len(self.unit)):
-                self._compare(later, sample)
+        """When the next micro-batch opens."""
+        self.shared = self.alone.copy()
+        self._count()
 
     def beside(self, unit: Unit) -> None:
-        for place in range(len(self.unit)):
-            for sample in unit:
-                self._compare(place, sample)
+        if self._compare(self.shared, unit, 0):
+            self._count()
 
-    def cost(self, width: int) -> Cost:
-        """Of adding it."""
+    def _compare(self, shared: list[int], others: Unit, first: int) -> bool:
+        more = False
+        for place in range(first, len(self.unit)):
+            own = self.unit[place].token_ids
+            for other in others:
+                known = shared[place]
+                # Most comparisons end here: one token says that no more is shared than is known.
+                if own[known : known + 1] == other.token_ids[known : known + 1] != ():
+                    shared[place] = max(known, shared_prefix(own, other.token_ids))
+                    more = more or shared[place] > known
+        return more
+
+    def _count(self) -> None:
         added = [
-            _added(len(sample.token_ids), shared, width)
+            _added(len(sample.token_ids), shared, self.width)
             for sample, shared in zip(self.unit, self.shared, strict=True)
         ]
-        return Cost(sum(one.tokens for one in added), sum(one.flops for one in added))
-
-    def _compare(self, place: int, sample: Sample) -> None:
-        own, known = self.unit[place].token_ids, self.shared[place]
-        # Most comparisons end here: one token says that no more than what is known is shared.
-        if known < len(own) and sample.token_ids[known : known + 1] == own[known : known + 1]:
-            self.shared[place] = max(known, shared_prefix(own, sample.token_ids))
+        self.saved = sum(self.shared)
+        self.cost = Cost(sum(one.tokens for one in added), sum(one.flops for one in added))
 
 
-def _fill(waiting: list[_Waiting], tokens: int, flops: float, width: int) -> list[Unit]:
+def _fill(waiting: list[_Waiting], tokens: int, flops: float) -> list[Unit]:
     """Takes one micro-batch's units out of those that wait, the oldest first."""
     chosen = [waiting.pop(0)]
-    room = tokens, flops
     while True:
-        cost = chosen[-1].cost(width)
-        room = room[0] - cost.tokens, room[1] - cost.flops
+        newest = chosen[-1]
+        tokens, flops = tokens - newest.cost.tokens, flops - newest.cost.flops
         best, key = None, (-1, -1)
         for one in waiting:
-            one.beside(chosen[-1].unit)
-            needs = one.cost(width)
-            if needs.tokens <= room[0] and needs.flops <= room[1]:
-                rank = sum(one.shared), needs.tokens
-                if rank > key:
-                    best, key = one, rank
+            one.beside(newest.unit)
+            fits = one.cost.tokens <= tokens and one.cost.flops <= flops
+            if fits and (one.saved, one.cost.tokens) > key:
+                best, key = one, (one.saved, one.cost.tokens)
         if best is None:
             break
         waiting.remove(best)
         chosen.append(best)
     for one in waiting:
-        one.forget()
+        if one.shared != one.alone:
+            one.forget()
     return [one.unit for one in chosen]
 
 
@@ -206,7 +207,13 @@ def _balanced(
             low = middle
     fitted = sorted(fitted, key=flops, reverse=True)
     fitted += [[] for _ in range(rounds * ranks - len(fitted))]
+    placed = fitted.copy()
     # Ranks meet after each micro-batch or after the step: those of like cost stand in one round,
-    # and who had the largest of one has the smallest of the next.
-    turns = [fitted[at : at + ranks] for at in range(0, len(fitted), ranks)]
-    return [group for at, turn in enumerate(turns) for group in (turn[::-1] if at % 2 else turn)]
+    # and the largest of a round goes to who has computed least.
+    spent = [0.0] * ranks
+    for at in range(0, len(fitted), ranks):
+        least_first = sorted(range(ranks), key=spent.__getitem__)
+        for rank, group in zip(least_first, fitted[at : at + ranks], strict=True):
+            spent[rank] += flops(group)
+            placed[at + rank] = group
+    return placed

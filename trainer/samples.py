@@ -5,6 +5,7 @@ is made: what exists is consistent. Nothing here knows how a sample came about.
 """
 
 import math
+from itertools import compress, count
 from typing import Any
 
 from flywheel.errors import BadRecord
@@ -82,7 +83,7 @@ class Sample(Record, frozen=True, kw_only=True):
     @property
     def targets(self) -> tuple[int, ...]:
         """Positions of the trained tokens, ascending."""
-        return tuple(index for index, trained in enumerate(self.mask) if trained)
+        return tuple(compress(count(), self.mask))
 
 
 def _fault(sample: Sample) -> str | None:
@@ -100,10 +101,10 @@ def _fault(sample: Sample) -> str | None:
     if min(sample.token_ids) < 0:
         return "a token id is negative"
     for name, values in numbers.items():
-        if values is not None and not all(math.isfinite(value) for value in values):
+        if values is not None and not all(map(math.isfinite, values)):
             return f"{name} has a value that is not finite"
-    if not any(values[at] > 0 for values in sample.weights.values() for at in sample.targets):
+    if not any(max(compress(values, sample.mask)) > 0 for values in sample.weights.values()):
         return "no trained token weighs anything in any loss"
-    if any(value < 0 for values in sample.weights.values() for value in values):
+    if any(min(values) < 0 for values in sample.weights.values()):
         return "a weight is negative"
     return None
