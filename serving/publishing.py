@@ -74,6 +74,12 @@ class WeightPublisher:
             async with self._one:
                 await asyncio.to_thread(_revived, seat, policy, folder)
 
+    async def end(self) -> None:
+        """The run is over: nothing of it stays in an engine but base weights."""
+        for seat in self.seats:
+            seat.policies.switch(Policy(0, "base", seat.policies.now.name))
+        await self.clear()
+
     async def clear(self) -> None:
         """Unloads what of this run answers no call any more: of older versions, and, at a start, of
         a process that was killed."""

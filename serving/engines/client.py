@@ -178,6 +178,17 @@ class EngineClient:
         if answer.status_code not in (400, 404):
             self._check(answer)
 
+    def load_weights(self, folder: Path) -> None:
+        """The embedded engine's base model, replaced while it runs and answers nothing.
+
+        Raises:
+            Refused: it cannot be served; the old one serves on.
+        """
+        answer = self._send("POST", "/v1/load_weights", {"path": str(folder.resolve())})
+        if answer.status_code == 400:
+            raise Refused(f"the weights in {folder} were not loaded: {_words(answer)}")
+        self._check(answer)
+
     def logprobs(
         self, model: str, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> list[float]:

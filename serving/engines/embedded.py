@@ -26,12 +26,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from flywheel.children import follow_parent
-from flywheel.errors import CorruptFile, FlywheelError, UsageError
+from flywheel.errors import Busy, CorruptFile, FlywheelError, MissingPart, UsageError
 from serving.engines.embedded_chat import chat
 from serving.engines.embedded_cohort import Bounds
 from serving.engines.embedded_completions import complete
 from serving.engines.embedded_model import Model
-from serving.engines.embedded_requests import DEPTH, LoadAsked, UnloadAsked
+from serving.engines.embedded_requests import DEPTH, LoadAsked, UnloadAsked, WeightsAsked
 from serving.engines.embedded_sampler import Sampler
 from serving.engines.embedded_service import ClientGone, Service
 from serving.engines.load import Load, load_text
@@ -45,6 +45,7 @@ IN_USE = 98
 
 _load = msgspec.json.Decoder(LoadAsked)
 _unload = msgspec.json.Decoder(UnloadAsked)
+_weights = msgspec.json.Decoder(WeightsAsked)
 _log = logging.getLogger("flywheel.engine")
 Endpoint = Callable[[Service, Request, bytes], Awaitable[Response]]
 
@@ -77,6 +78,7 @@ def application(loading: "asyncio.Future[Service]") -> Starlette:
             Route("/v1/completions", endpoint(complete), methods=["POST"]),
             Route("/v1/load_lora_adapter", endpoint(_load_adapter), methods=["POST"]),
             Route("/v1/unload_lora_adapter", endpoint(_unload_adapter), methods=["POST"]),
+            Route("/v1/load_weights", endpoint(_load_weights), methods=["POST"]),
             Route("/v1/drain", endpoint(_drain), methods=["POST"]),
             Route("/v1/models", endpoint(_models), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
@@ -177,6 +179,18 @@ async def _unload_adapter(service: Service, request: Request, body: bytes) -> Re
     except UsageError as error:
         raise ApiError(404, str(error), param="lora_name", code="model_not_found") from error
     return Response(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
+
+
+async def _load_weights(service: Service, request: Request, body: bytes) -> Response:
+    """Another base model in place of the old one, with the same tokens; adapters are gone."""
+    folder = Path(decode(body, _weights, DEPTH).path)
+    try:
+        await service.replace(folder)
+    except (CorruptFile, MissingPart, UsageError) as error:
+        raise invalid(str(error), "path", "weights_refused") from error
+    except Busy as error:
+        raise ApiError(503, str(error), code="engine_busy", retry_after=1) from error
+    return _json({"status": "replaced"})
 
 
 async def _drain(service: Service, request: Request, body: bytes) -> Response:

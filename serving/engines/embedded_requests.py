@@ -122,6 +122,10 @@ class UnloadAsked(Struct):
     lora_name: Annotated[str, Meta(min_length=1)]
 
 
+class WeightsAsked(Struct):
+    path: Annotated[str, Meta(min_length=1)]
+
+
 _chat = msgspec.json.Decoder(ChatAsked)
 _completion = msgspec.json.Decoder(CompletionAsked)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

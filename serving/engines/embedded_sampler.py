@@ -134,6 +134,10 @@ class Sampler:
     def unload(self, name: str) -> "Future[None]":
         return self._ask(lambda: self._unload(name))
 
+    def replace(self, model: Model) -> "Future[None]":
+        """Another base model in place of the old one and its adapters."""
+        return self._ask(lambda: self._replace(model))
+
     def serves(self, name: str) -> bool:
         return name == BASE or (name in self.adapters and name not in self._leaving)
 
@@ -276,6 +280,16 @@ class Sampler:
         self._leaving.add(name)
         if not self._in_use(name):
             self._free(name)
+
+    def _replace(self, model: Model) -> None:
+        if self._live or self._gangs:
+            raise Busy("answers are under way: a base model is replaced between them")
+        if (model.vocabulary, model.shape) != (self.model.vocabulary, self.model.shape):
+            raise UsageError("the model has another vocabulary, or keys and values of another size")
+        self.model = model
+        self.adapters.clear()
+        self._digests.clear()
+        self._prefixes = Prefixes(self._prefixes.budget)
 
     def _free(self, name: str) -> None:
         self._leaving.discard(name)

@@ -14,19 +14,23 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from flywheel.errors import Busy
+from flywheel.errors import Busy, UsageError
 from serving.engines.embedded_answers import Choice, Deliver, Job, Mailbox, Vocabulary
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_choose import Choosing, generator
 from serving.engines.embedded_cohort import Bounds
 from serving.engines.embedded_gangs import Gangs
+from serving.engines.embedded_model import Model
 from serving.engines.embedded_requests import Asked, fit
 from serving.engines.embedded_sampler import Sampler
 from serving.engines.embedded_text import Speller
 from serving.refusal import ApiError, invalid
-from trainer.render import Rendering
+from trainer.models import load_base
+from trainer.render import Rendering, renderer_for
 
 T = TypeVar("T")
+SETTLED_S = 5.0
+"""For the sampler to put away what it has just answered, before its model is replaced."""
 encode = msgspec.json.Encoder().encode
 
 
@@ -62,6 +66,31 @@ class Service:
             )
         if self.sampler.draining:
             raise ApiError(503, "the engine is draining", code="draining", retry_after=5)
+
+    async def replace(self, folder: Path) -> None:
+        """Serves the model in `folder` from now on; adapters are gone.
+
+        Raises:
+            UsageError: it has another tokenizer or chat template, or another vocabulary.
+            CorruptFile, MissingPart: it is no model.
+            Busy: answers are under way.
+        """
+        base = await asyncio.to_thread(load_base, folder)
+        theirs = renderer_for(base.tokenizer)
+        for what in ("tokenizer_digest", "template_digest"):
+            if getattr(theirs, what) != getattr(self.rendering, what):
+                raise UsageError(f"{folder} has another {what.removesuffix('_digest')}")
+        model, loop = Model(base), asyncio.get_running_loop()
+        deadline = loop.time() + SETTLED_S
+        while True:
+            try:
+                await asyncio.wrap_future(self.sampler.replace(model))
+                break
+            except Busy:
+                if loop.time() > deadline:
+                    raise
+                await asyncio.sleep(0.01)
+        self.model = folder
 
     def names(self) -> list[str]:
         return ["base", *filter(self.sampler.serves, list(self.sampler.adapters))]

@@ -27,6 +27,18 @@ class EngineProcess(Supervised):
         super().__init__(home, model, adapters=adapters, port=port, ready_s=ready_s)
         self._threads, self._context = threads, context
 
+    def load_weights(self, folder: Path) -> None:
+        """In the process as it runs: nothing may be under way at it.
+
+        Raises:
+            Refused: `folder` is no model, or has other tokens or another shape; the old one serves
+                on.
+        """
+        with self.client() as client:
+            client.load_weights(folder)
+            self.model = folder.resolve()
+            self._load_all(client)
+
     def _spawn(self) -> subprocess.Popen[bytes]:
         arguments = ["--model", str(self.model), "--port", str(self.port)]
         arguments += ["--threads", str(self._threads), "--context", str(self._context)]

@@ -145,13 +145,16 @@ class Supervised(ThroughClient):
         self._child = self._spawn()
         with self.client() as client:
             client.wait_ready(self.ready_s, alive=self._ended)
-            for name, folder in self._adapters().items():
-                try:
-                    client.load_adapter(name, folder)
-                except FlywheelError as error:
-                    # The base and the others must serve all the same.
-                    _log.error("adapter %s is not served: %s", name, error)
-                    self.last_error = str(error)
+            self._load_all(client)
+
+    def _load_all(self, client: EngineClient) -> None:
+        for name, folder in self._adapters().items():
+            try:
+                client.load_adapter(name, folder)
+            except FlywheelError as error:
+                # The base and the others must serve all the same.
+                _log.error("adapter %s is not served: %s", name, error)
+                self.last_error = str(error)
 
     def _ended(self) -> str | None:
         child = self._child

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from environments.load import load_environment
 from flywheel.errors import Refused
@@ -20,32 +22,37 @@ from serving.interception import Served
 from serving.policies import Policies, Policy
 from serving.publishing import Seat, WeightPublisher
 from tasks.player import EpisodePlayer, Rules, players
-from trainer.models import add_adapter, load_base
+from trainer.attention import attend
+from trainer.forward import trained_logprobs
+from trainer.models import add_adapter, load_base, use_attention
 from trainer.orchestrator.contract import Attempt, Played, Visit
+from trainer.packing import lay_out
+from trainer.paths import paths_of, sample_of
 from trainer.probe import ProbePair, probe_logprobs, write_probe
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 PAIRS = [ProbePair((1, 30 + i, 31, 32), (40, 41 + i, 2)) for i in range(6)]
-Make = Callable[[int, str], Path]
+Make = Callable[..., Path]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def version(adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes the folder of a version: adapter tiny-vN with the trainer's logprobs of it, or, to
-    lie, those of another."""
-    model = load_base(ROOT / "tests" / "sorting" / "base", threads=1).model
-    old = probe_logprobs(model, PAIRS)
-    said = {}
-    for name, folder in adapters.items():
-        add_adapter(model, name, folder)
-        said[name] = probe_logprobs(model, PAIRS)
+    """Makes the folder of a version for an engine: adapter tiny-vN with the trainer's logprobs of
+    it, or, to lie, those of another."""
+    said: dict[Path, dict[str, list[tuple[float, ...]]]] = {}
 
-    def make(number: int, probe: str = "") -> Path:
-        name = f"tiny-v{number}"
+    def make(engine: Supervised, number: int, probe: str = "") -> Path:
+        if engine.model not in said:
+            model = load_base(engine.model, threads=1).model
+            said[engine.model] = {"base": probe_logprobs(model, PAIRS)}
+            for name, folder in adapters.items():
+                add_adapter(model, name, folder)
+                said[engine.model][name] = probe_logprobs(model, PAIRS)
+        name, known = f"tiny-v{number}", said[engine.model]
         folder = tmp_path_factory.mktemp("versions")
         shutil.copytree(adapters[name], folder / "adapter")
-        write_probe(folder / "probe.json", PAIRS, new=said[probe or name], old=old)
+        write_probe(folder / "probe.json", PAIRS, new=known[probe or name], old=known["base"])
         return folder
 
     return make
@@ -66,16 +73,23 @@ def visit(number: int, digits: str = "3 1 2") -> Visit:
 
 @contextlib.asynccontextmanager
 async def playing(
-    engine: Supervised, client: EngineClient, folder: Path, run: str, **rules: Any
+    engine: Supervised,
+    client: EngineClient,
+    folder: Path,
+    run: str,
+    *,
+    temperature: float = 1.0,
+    repeatable: bool = False,
 ) -> AsyncIterator[tuple[EpisodePlayer, WeightPublisher, Seat]]:
-    seat = Seat(client, Policies(Policy(0, "base", f"{run}-v0")))
+    policies = Policies(Policy(0, "base", f"{run}-v0"))
+    seat = Seat(client, policies, replace=engine.load_weights)
     access, publisher = engine.access, WeightPublisher(run, [seat])
     served = Served(
         engine.url, "base", key=access.key, deployment=run, base=str(engine.model),
         template_digest=access.template_digest, tokenizer_digest=access.tokenizer_digest,
     )  # fmt: skip
     environment = load_environment("environment.py:Sorting", ROOT / "tests" / "sorting")
-    how = Rules("sorting", run, 1.0, 12, **rules)
+    how = Rules("sorting", run, temperature, 12, repeatable)
     async with players(
         {"sorting": environment}, {"one": (served, seat)}, publisher, how,
         folder=folder, put=digest_bytes,
@@ -97,7 +111,7 @@ def test_what_is_published_answers_the_next_call_and_is_what_records_name(
         async with playing(either, client, tmp_path, "wheel") as (player, publisher, seat):
             for number in range(4):
                 if number:
-                    await publisher.publish(number, version(number))
+                    await publisher.publish(number, version(either, number))
                     assert publisher.evidence["largest"] < 1e-3
                 played.append(await player.play(Attempt(visit(number), 0), number))
             assert await player.beat() and await player.load() is not None
@@ -123,7 +137,7 @@ def test_what_is_not_what_was_trained_changes_nothing(
     async def go() -> Played:
         async with playing(either, client, tmp_path, "lie") as (player, publisher, seat):
             with pytest.raises(Refused, match="not what was trained"):
-                await publisher.publish(1, version(1, "tiny-v2"))
+                await publisher.publish(1, version(either, 1, "tiny-v2"))
             assert seat.policies.now.version == 0
             assert not [name for name in client.models() if name.startswith("lie-v")]
             return await player.play(Attempt(visit(0), 0), 0)
@@ -136,15 +150,15 @@ def test_an_answer_under_way_ends_under_the_version_that_it_began_with(
 ) -> None:
     async def go() -> None:
         async with playing(either, client, tmp_path, "hold") as (player, publisher, seat):
-            await publisher.publish(1, version(1))
+            await publisher.publish(1, version(either, 1))
             old = seat.policies.now.model
             async with seat.policies.use() as held:
-                await publisher.publish(2, version(2))
+                await publisher.publish(2, version(either, 2))
                 assert held.version == 1 and seat.policies.now.version == 2
                 assert old in client.models()
                 later = await player.play(Attempt(visit(0), 0), 2)
                 assert later.versions == (2,)
-                await publisher.publish(2, version(2))
+                await publisher.publish(2, version(either, 2))
                 assert old in client.models()
             await publisher.clear()
             assert old not in client.models()
@@ -159,7 +173,7 @@ def test_an_engine_that_lost_its_weights_gets_them_again(
     async def go() -> None:
         with engine.client() as client:
             async with playing(engine, client, tmp_path, "lost") as (player, publisher, seat):
-                await publisher.publish(1, version(1))
+                await publisher.publish(1, version(engine, 1))
                 client.unload_adapter(seat.policies.now.model)  # as by a start anew
                 assert await player.beat()
                 assert (await player.play(Attempt(visit(0), 0), 1)).versions == (1,)
@@ -185,3 +199,95 @@ def test_alone_a_seed_gives_the_same_bits_whatever_else_is_played(
         (one.visit.id, one.k): together[one.visit.id, one.k] for one in attempts[::-3]
     }
     assert len({tokens.completion_ids for tokens in together.values()}) > 4
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_trainer_says_the_same_logprobs_of_what_was_sampled_whatever_the_version_is_called(
+    either: Supervised, client: EngineClient, version: Make, tmp_path: Path, temperature: float
+) -> None:
+    """The mismatch stays what it is where the weights do: as with a learning rate of 0."""
+
+    async def go() -> list[list[Played]]:
+        found = []
+        same = {"temperature": temperature, "repeatable": True}
+        async with playing(either, client, tmp_path, "flat", **same) as (player, publisher, _):
+            for number in (1, 2, 3):
+                await publisher.publish(number, version(either, 1))
+                some = [player.play(Attempt(visit(0), k), number) for k in range(4)]
+                found.append(list(await asyncio.gather(*some)))
+            await publisher.end()
+        return found
+
+    steps = asyncio.run(go())
+    assert not [name for name in client.models() if name.startswith("flat-v")]
+    assert [{one.versions for one in some} for some in steps] == [{(1,)}, {(2,)}, {(3,)}]
+    samples = [
+        [sample_of(paths_of(one.finished.trace).paths[0], row_id="r") for one in some]
+        for some in steps
+    ]
+    model = load_base(either.model, threads=1).model
+    add_adapter(model, "trained", version(either, 1) / "adapter")
+    use_attention(model, "flywheel_tree", attend)
+    for some in samples:
+        packed = lay_out(some)
+        with torch.no_grad():
+            ours = trained_logprobs(model, packed)
+        theirs = [
+            (packed.samples[owner].behaviour_logprobs or ())[place]
+            for owner, place in zip(packed.owners, packed.places, strict=True)
+        ]
+        assert ours.tolist() == pytest.approx(theirs, abs=1e-4)
+    if either.access.kind == "embedded":
+        streams = [[one.behaviour_logprobs for one in some] for some in samples]
+        assert streams[0] == streams[1] == streams[2]
+
+
+def test_all_weights_are_replaced_in_place_between_two_calls(
+    engine: EngineProcess, tmp_path: Path
+) -> None:
+    before, process = engine.model, engine.pid
+    folder = full_version(before, tmp_path / "v1")
+
+    async def go() -> tuple[Played, Played]:
+        with engine.client() as client:
+            async with playing(engine, client, tmp_path, "full") as (player, publisher, seat):
+                first = asyncio.create_task(player.play(Attempt(visit(0), 0), 0))
+                while not seat.policies.in_use("base"):
+                    await asyncio.sleep(0)
+                publishing = asyncio.create_task(publisher.publish(1, folder))
+                await asyncio.sleep(0)
+                assert seat.policies.halting and await player.beat()
+                later = await player.play(Attempt(visit(0), 1), 0)
+                await publishing
+                lie = full_version(before, tmp_path / "v2", probe=False)
+                with pytest.raises(Refused, match="not what was trained"):
+                    await publisher.publish(2, lie)
+                assert client.health()["model"] == str(folder / "model")
+                return await first, later
+
+    try:
+        first, later = asyncio.run(go())
+        assert (first.versions, later.versions) == ((0,), (1,)) and engine.pid == process
+        assert engine.model == folder / "model"
+        with engine.client() as client:
+            assert {"tiny-v1", "tiny-v2"} <= set(client.models())
+            tokens = tokens_of(later)
+            own = client.logprobs("base", tokens.prompt_ids, tokens.completion_ids)
+            assert tokens.logprobs == pytest.approx(own, abs=1e-3)
+    finally:
+        engine.load_weights(before)
+
+
+def full_version(base: Path, folder: Path, *, probe: bool = True) -> Path:
+    """The base model with noise in every weight; without `probe`, with another's logprobs."""
+    shutil.copytree(base, folder / "model")
+    tensors = load_file(folder / "model" / "model.safetensors")
+    random = torch.Generator().manual_seed(7)
+    noise = {
+        name: one + torch.randn(one.shape, generator=random) * 0.02 for name, one in tensors.items()
+    }
+    save_file(noise, folder / "model" / "model.safetensors", metadata={"format": "pt"})
+    old = probe_logprobs(load_base(base, threads=1).model, PAIRS)
+    new = probe_logprobs(load_base(folder / "model", threads=1).model, PAIRS)
+    write_probe(folder / "probe.json", PAIRS, new=new if probe else old, old=old)
+    return folder
