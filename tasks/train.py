@@ -14,6 +14,7 @@ from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
 from tasks.gates import Verdict
 from tasks.rl import Online, train_online
+from tasks.rl_dataset import write_trained
 from tasks.rl_problems import is_online
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
@@ -85,8 +86,14 @@ def training(turn: Turn, dataset: Verdict) -> Iterator[Training]:
         }
         tracked.finish(run.found)
     failpoint("turn.after_training")
-    keep(turn, dataset, run.found)
+    keep(turn, trained_on(turn, dataset), run.found)
     note(turn, "training", run.found)
+
+
+def trained_on(turn: Turn, dataset: Verdict) -> str:
+    """Id of what the weights were learnt from: the dataset, or the rollouts of its problems."""
+    found: str = dataset["dataset"]
+    return write_trained(turn, found).id if is_online(project_of(turn)) else found
 
 
 def write_job(turn: Turn, dataset: Verdict) -> Path:
@@ -135,7 +142,7 @@ def turn_name(job: Path) -> str:
     return job.parent.name
 
 
-def keep(turn: Turn, dataset: Verdict, found: dict[str, Any]) -> None:
+def keep(turn: Turn, dataset_id: str, found: dict[str, Any]) -> None:
     """Run and checkpoint go into the store: lineage from here on."""
     from storage.committer import commit
     from storage.inbox import Inbox
@@ -149,7 +156,7 @@ def keep(turn: Turn, dataset: Verdict, found: dict[str, Any]) -> None:
         base_model=champion.base_model,
         champion=turn.champion,
         snapshot=turn.snapshot,
-        dataset_id=dataset["dataset"],
+        dataset_id=dataset_id,
         config=project.model_dump(mode="json", exclude={"folder"}),
         seconds=found["seconds"],
         mlflow_run_id=found["mlflow_run_id"],
