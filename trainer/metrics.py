@@ -1,11 +1,17 @@
 """metrics.jsonl: one line an optimizer step, in the operating system's hands when the step is done.
 
-A run that resumes at a step first drops the lines after it: each step has one line, however often
-the run was killed.
+A line is flat: the fields of StepMetrics, and beside them whatever else the step measured, by name.
+`loss/COMPONENT` is that component's part of the loss; `COMPONENT/NAME` a stat of it
+(`trainer.losses`); without a slash before it, what the rollouts' side told (`trainer.spool.Batch`)
+or the machine did. None = not known. A run that resumes at a step first drops the lines after it:
+each step has one line, however often the run was killed.
 """
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -29,16 +35,43 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float
     """Of `tokens`."""
     seconds: float
+    measured: Mapping[str, float | None] = {}
+    """All else, by name. In the file it stands beside the fields, and gives way to them."""
+
+
+_FIELDS = frozenset(StepMetrics.__struct_fields__) - {"measured"}
+
+
+def encode(line: StepMetrics) -> bytes:
+    """One line, without its end. A number that is none (not finite) is not known."""
+    flat: dict[str, Any] = msgspec.structs.asdict(line)
+    measured = flat.pop("measured")
+    known = {
+        name: value if value is not None and math.isfinite(value) else None
+        for name, value in measured.items()
+    }
+    return msgspec.json.encode(known | flat)
+
+
+def decode(raw: bytes) -> StepMetrics:
+    """
+    Raises:
+        msgspec.DecodeError: not a whole line of ours.
+    """
+    flat = msgspec.json.decode(raw, type=dict[str, Any])
+    measured = {name: flat[name] for name in flat if name not in _FIELDS}
+    fields = {name: flat[name] for name in flat if name in _FIELDS}
+    return msgspec.convert({**fields, "measured": measured}, StepMetrics)
 
 
 class MetricsFile:
     def __init__(self, path: Path, *, after: int) -> None:
         """Opens `path` to go on after step `after`."""
-        write(path, b"".join(msgspec.json.encode(line) + b"\n" for line in read(path, up_to=after)))
+        write(path, b"".join(encode(line) + b"\n" for line in read(path, up_to=after)))
         self._file = path.open("ab", buffering=0)
 
     def append(self, line: StepMetrics) -> None:
-        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.write(encode(line) + b"\n")
 
     def __enter__(self) -> "MetricsFile":
         return self
@@ -59,7 +92,7 @@ def read(path: Path, *, up_to: int | None = None) -> list[StepMetrics]:
     lines: list[StepMetrics] = []
     for raw in path.read_bytes().split(b"\n"):
         try:
-            line = msgspec.json.decode(raw, type=StepMetrics)
+            line = decode(raw)
         except msgspec.DecodeError:
             break
         if up_to is None or line.step <= up_to:
