@@ -8,10 +8,11 @@ VERIFIERS := .venv-verifiers
 AGENT  := .venv-agent
 SOLID  := .venv-solid
 TRL    := .venv-trl
+VERL   := .venv-verl
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid install-trl demo test test-fast soak lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid install-trl install-verl demo test test-fast soak lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -40,6 +41,9 @@ install-solid: ## the geometry kernel of the environment `solid`, in an environm
 install-trl: ## TRL, which benchmarks/training.py measures beside ours, in an environment of its own
 	@sh scripts/install_apart.sh "$(PYTHON)" "$(TRL)" trl "$$(grep -E '^torch==' locks/platform.in)"
 
+install-verl: ## verl in an environment of its own, for `flywheel train --engine verl`
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(VERL)" verl "$$(grep -E '^torch==' locks/platform.in)"
+
 install-reasoning: setup ## reasoning-gym's generators (one of their parts is compiled: needs a C compiler)
 	@sh scripts/install_reasoning.sh "$(VENV)"
 
@@ -62,4 +66,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) $(TRL) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) $(TRL) $(VERL) .models .flywheel

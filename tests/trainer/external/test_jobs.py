@@ -133,27 +133,35 @@ def test_metrics_and_weights_come_back(tmp_path: Path) -> None:
     assert list(prime.metrics(tmp_path)) == [(1, {"entropy": 0.25, "reward": 0.5})]
 
 
+CHECKED = """
+import sys
+from hydra import compose, initialize_config_dir
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+with initialize_config_dir(sys.argv[1], version_base=None):
+    config = compose("config")
+parts = config.actor_rollout_ref
+if not parts.model.lora_rank:
+    validate_config(config, use_reference_policy=True, use_critic=False)
+else:  # asks an installed vLLM for the ranks that it takes; all else of it is this
+    omega_conf_to_dataclass(parts.actor).validate(1, config.data.train_batch_size, parts.model)
+rollout = omega_conf_to_dataclass(parts.rollout)
+correction = omega_conf_to_dataclass(config.algorithm).rollout_correction
+print(rollout.n, correction["rollout_is_threshold"], parts.model.lora_rank)
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(("method", "rank"), [("full", 0), ("lora", 8)])
 @pytest.mark.skipif(not VERL.is_file(), reason="no .venv-verl: `make install-verl` brings it")
-def test_verls_own_code_takes_the_configuration(tmp_path: Path) -> None:
-    written = ENGINES["verl"]().write(handed(tmp_path, {"rl": {"correction": "icepop"}}))
-    checked = (
-        "import sys\n"
-        "from hydra import compose, initialize_config_dir\n"
-        "from verl.utils.config import omega_conf_to_dataclass, validate_config\n"
-        "with initialize_config_dir(sys.argv[1], version_base=None):\n"
-        "    config = compose('config')\n"
-        "validate_config(config, use_reference_policy=False, use_critic=False)\n"
-        "rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)\n"
-        "algorithm = omega_conf_to_dataclass(config.algorithm)\n"
-        "print(rollout.n, algorithm.rollout_correction.rollout_is_threshold)\n"
-    )
+def test_verls_own_code_takes_the_configuration(tmp_path: Path, method: str, rank: int) -> None:
+    train = {"method": method, "rl": {"correction": "icepop", "kl": 0.01}}
+    written = ENGINES["verl"]().write(handed(tmp_path, train))
     said = subprocess.run(
-        [VERL, "-c", checked, str(tmp_path)], capture_output=True, text=True, timeout=600,
+        [VERL, "-c", CHECKED, str(tmp_path)], capture_output=True, text=True, timeout=600,
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **written.environment},
     )  # fmt: skip
-    assert said.stdout.splitlines()[-1:] == ["8 0.5_2.0"], said.stderr
+    assert said.stdout.splitlines()[-1:] == [f"8 0.5_2.0 {rank}"], said.stderr
 
 
 @pytest.mark.slow
