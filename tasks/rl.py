@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flywheel.errors import EngineError
 from flywheel.lineage import Deployment
 from flywheel.project import Project
 from tasks.judges import judge_of
@@ -90,45 +91,41 @@ async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
         folder=run.folder / "runtimes",
         put=_put(),
     )
-    first = seat.policies.now
-    async with TrainerProcess(run.job) as trainer, following(run.follow), playing as workers:
-        learner = SpoolLearner(
-            home(),
-            run.folder,
-            environments,
-            preparing(run, environments),
-            trainer,
-            judge=judge_of(run.project, home()),
-            worth=source.learnt,
-        )
-        await orchestrate(
-            source,
-            run.project.train.rl,
-            workers,
-            learner,
-            Keeping(publisher, run.folder, run.project.train.rl.keep_versions),
-            run=run.run_id,
-            shared={ENGINE: slots},
-        )
-        spool.end(run.folder, max(spool.versions(run.folder), default=0))
-        await trainer.ended()
-    seat.policies.switch(first)
-    await publisher.clear()
+    try:
+        async with TrainerProcess(run.job) as trainer, following(run.follow), playing as workers:
+            learner = learner_of(run, environments, source, trainer)
+            await orchestrate(
+                source,
+                run.project.train.rl,
+                workers,
+                learner,
+                Keeping(publisher, run.folder, run.project.train.rl.keep_versions),
+                run=run.run_id,
+                shared={ENGINE: slots},
+            )
+            spool.end(run.folder, max(spool.versions(run.folder), default=0))
+            await trainer.ended()
+    finally:
+        with contextlib.suppress(EngineError):  # which would hide what the run failed of
+            await publisher.end()
 
 
 @contextlib.asynccontextmanager
 async def following(follow: Callable[[], None]) -> AsyncIterator[None]:
-    """Calls it again and again, in a thread, while the block lasts; its failure ends the block."""
+    """Calls it again and again, in a thread, while the block lasts."""
 
     async def again() -> None:
         while True:
             await asyncio.sleep(FOLLOW_S)
             await asyncio.to_thread(follow)
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(again())
+    task = asyncio.create_task(again())
+    try:
         yield
+    finally:
         task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 class Keeping:
@@ -141,6 +138,23 @@ class Keeping:
         await self._publisher.publish(version, folder)
         for old in spool.versions(self._folder)[: -self._versions]:
             await asyncio.to_thread(spool.drop_version, self._folder, old)
+
+
+def learner_of(
+    run: Online,
+    environments: "Mapping[str, Environment]",
+    source: "Source",
+    trainer: TrainerProcess,
+) -> SpoolLearner:
+    return SpoolLearner(
+        home(),
+        run.folder,
+        environments,
+        preparing(run, environments),
+        trainer,
+        judge=judge_of(run.project, home()),
+        worth=source.learnt,
+    )
 
 
 def source_of(run: Online) -> "Source":
