@@ -107,7 +107,8 @@ class CurateSection(Section):
     )
     """In this order, after the leakage check: docs/extending.md says what each does. A list of your
     own replaces the whole default. With `dpo`, `kto`, `reward` and `process_reward` the default is
-    `fidelity` (renderable too), `confirmed`, `exact_duplicates`, `length`."""
+    `fidelity` (renderable too), `confirmed`, `exact_duplicates`, `length`; with `recorded` the
+    same, of token-exact answers."""
     near_duplicate: float = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
@@ -115,7 +116,8 @@ class CurateSection(Section):
     sources: tuple[Literal["rollouts", "recorded"], ...] = ("rollouts",)
     """Where rows come from: the turn's own rollouts; recorded answers, production's and imported
     ones (of which the `fidelity` rule lets only token-exact ones through, unless it is told to).
-    With `dpo`, `kto`, `reward` and `process_reward` the default is both."""
+    With `dpo`, `kto`, `reward` and `process_reward` the default is both; with `recorded`, recorded
+    answers alone."""
     answers_of: str | None = None
     """Another project of this home: rows are made of its answers and of what was said of them, as a
     reward model's are. None = this project's own."""
@@ -147,6 +149,16 @@ _PREFERRED: dict[str, Any] = {
     "sources": ("rollouts", "recorded"),
 }
 """What [curate] says for these, where the project does not: bad answers are wanted too."""
+_RECORDED: dict[str, Any] = {
+    "rules": (
+        {"name": "fidelity"},
+        {"name": "confirmed"},
+        {"name": "exact_duplicates"},
+        {"name": "length", "max_tokens": 2048},
+    ),
+    "sources": ("recorded",),
+}
+"""And with `recorded`, which learns from bad answers too, but from none without its tokens."""
 Number = Literal["float32", "bfloat16"]
 
 
@@ -162,8 +174,9 @@ class RLSection(Section):
     correction: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
     """Of the mismatch between who sampled and who is trained."""
     correction_low: float | None = Field(None, ge=0)
+    """Least importance ratio that it lets through; None = the correction's own default."""
     correction_high: float | None = Field(None, gt=0)
-    """Bounds of the importance ratio; None = the correction's own default."""
+    """The largest."""
     old_logprobs: Literal["behaviour", "recomputed"] = "behaviour"
     """What ratios are taken to: what the engine said as it sampled, or the trainer's own numbers
     under the weights that a step starts from. Recomputed ones need a correction, unless the run is
@@ -172,8 +185,11 @@ class RLSection(Section):
     """Weight of the KL to the weights that the run started from."""
     baseline: Literal["mean", "std", "leave_one_out", "maxrl"] = "mean"
     """What an answer's reward is compared with, in its group."""
-    length_penalty: float = Field(0.0, ge=0)
-    """Of longer answers than their group's, among the right ones; 0 = none."""
+    length_penalty: float = Field(0.0, ge=0, lt=1)
+    """Share of its reward that a right answer may lose for being longer than its group's right
+    ones; 0 = none."""
+    call_penalty: float = Field(0.0, ge=0, lt=1)
+    """The same for taking more model calls; both together stay below 1."""
     echo: float = Field(0.1, ge=0)
     """Weight of the cross-entropy on the environment's tokens, with `echo`."""
     steps: int = Field(16, ge=1)
@@ -225,10 +241,25 @@ class CurriculumSection(Section):
     """[train.curriculum]: problems are picked by how often they are solved."""
 
     low: float = Field(0.0, ge=0, le=1)
+    """Pass rate, so far, below which a problem waits: it is too hard yet."""
     high: float = Field(1.0, ge=0, le=1)
-    """Pass rates, so far, between which a problem is picked first; others wait."""
+    """And above which it waits, as learnt."""
     revisit: float = Field(0.1, ge=0, le=1)
     """Share of picks from outside, so that what was too hard or too easy is seen again."""
+
+
+class MachineSection(Section):
+    """[train.machine]: where a run's trainer computes. It decides no run's identity."""
+
+    engine: Literal["here", "torchrun", "verl", "prime-rl"] = "here"
+    """here: one process; torchrun: several of ours; verl and prime-rl: the run is handed to them
+    (docs/gpu.md). `flywheel train --engine` goes before it."""
+    nodes: int = Field(1, ge=1)
+    processes: int = Field(1, ge=1)
+    """Of each node; on GPUs one a GPU."""
+    address: str | None = None
+    """torchrun: host:port of the first node's rendezvous; verl: the Ray cluster's, to submit to.
+    None = this machine alone."""
 
 
 class TrainSection(Section):
@@ -271,6 +302,7 @@ class TrainSection(Section):
     """Of DPO and KTO: how strongly the trained model is held to the one it started from."""
     rl: RLSection = RLSection()
     teacher: TeacherSection | None = None
+    machine: MachineSection = MachineSection()
     mixture: tuple[MixtureEntry, ...] = ()
     """() = the project's environment alone."""
     curriculum: CurriculumSection | None = None
@@ -285,6 +317,18 @@ class TrainSection(Section):
                 "asynchronous training would be wrong without saying so. Take old_logprobs = "
                 '"behaviour", a correction ("tis", "icepop" or "sequence_mask"), or '
                 "max_staleness = 0"
+            )
+        if rl.length_penalty + rl.call_penalty >= 1:
+            raise ValueError(
+                "train.rl: length_penalty and call_penalty together must stay below 1, so that a "
+                "long right answer earns more than a wrong one"
+            )
+        algorithms = {self.algorithm, *(one.algorithm for one in self.mixture)}
+        if "self_distill" in algorithms and not (self.teacher and self.teacher.hint):
+            raise ValueError("self_distill needs train.teacher.hint: what the teacher reads first")
+        if algorithms & {"distill", "self_distill"} and rl.temperature != 1:
+            raise ValueError(
+                "a teacher's log-probabilities are of temperature 1: set train.rl.temperature = 1"
             )
         return self
 
@@ -439,9 +483,10 @@ class Project(Section):
         if not isinstance(given, dict):
             return given
         train, curate = given.get("train"), given.get("curate", {})
-        preferring = isinstance(train, dict) and train.get("algorithm") in PREFERENCES
-        if preferring and isinstance(curate, dict):
-            return {**given, "curate": {**_PREFERRED, **curate}}
+        algorithm = train.get("algorithm") if isinstance(train, dict) else None
+        usual = _PREFERRED if algorithm in PREFERENCES else _RECORDED
+        if algorithm in (*PREFERENCES, "recorded") and isinstance(curate, dict):
+            return {**given, "curate": {**usual, **curate}}
         return given
 
     @property
@@ -459,8 +504,9 @@ class Project(Section):
         return value
 
     def digest(self) -> str:
-        """Of all that decides what a turn does; not of the folder or the serving port."""
-        return digest(self.model_dump(mode="json", exclude={"serving", "timezone", "schedule"}))
+        """Of all that decides what a turn does; not of the folder, the port or the machine."""
+        left = {"serving": True, "timezone": True, "schedule": True, "train": {"machine"}}
+        return digest(self.model_dump(mode="json", exclude=left))
 
 
 def load_project(path: Path) -> Project:
