@@ -23,9 +23,11 @@ MORE = 0.05
 
 
 def adapted(slots: Slots, load: Load) -> int:
+    if slots.held > slots.limit:
+        return slots.limit  # rollouts take long to end: the last cut has not shown yet
     cache = load.cache_use or 0.0
     if load.waiting > QUEUE * max(load.running, 1) or cache >= CACHE_FULL:
-        return max(1, math.floor(FEWER * min(slots.limit, max(slots.held, 1))))
-    if load.waiting == 0 and cache <= CACHE_FREE and slots.held >= slots.limit:
+        return max(1, math.floor(FEWER * max(slots.held, 1)))
+    if load.waiting == 0 and cache <= CACHE_FREE and slots.held == slots.limit:
         return min(slots.ceiling, slots.limit + max(1, math.ceil(MORE * slots.ceiling)))
     return slots.limit

@@ -6,20 +6,23 @@ Invariant: an attempt ends once, by its result, its failure, its stop or its wor
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from flywheel.errors import EngineError
 from trainer.orchestrator.concurrency import adapted
-from trainer.orchestrator.contract import Attempt, Load, Played, Player
+from trainer.orchestrator.contract import Attempt, Played, Player
 from trainer.orchestrator.sharing import Slots
 
 BEAT_S = 5.0
 """Between two heartbeats of a worker."""
-ANSWER_S = 20.0
-"""A heartbeat, or its engine's load, is answered within; else it counts as missed."""
 MISSED = 3
 """Heartbeats in a row until a worker is dead."""
+SILENT_S = 30.0
+"""Without an answer to one, which is as bad."""
+ANSWER_S = 90.0
+"""What the answer may take: a worker may be bringing its engine back."""
 GONE_S = 600.0
 """Without one living worker, until the run gives up."""
 RESTED_AFTER = 3
@@ -28,6 +31,7 @@ REST_S = 60.0
 LOST = (EngineError, ConnectionError, TimeoutError)
 """Infrastructure: another try may succeed."""
 
+T = TypeVar("T")
 Key = tuple[str, int, int]
 Ended = Callable[[Attempt, Played | BaseException], None]
 
@@ -149,25 +153,34 @@ class Crew:
         """
         while True:
             await asyncio.sleep(BEAT_S)
-            if await _beats(worker.player):
+            if await self._beats(worker):
                 back, worker.missed = worker.dead, 0
                 if back:
                     self._woken()
-                load = await _load(worker.player)
-                if load is not None:
-                    worker.slots.resize(adapted(worker.slots, load))
+                await _weigh(worker)
             else:
-                worker.missed += 1
-                if worker.missed == MISSED:
-                    self._died(worker)
+                self._miss(worker, worker.missed + 1)
             self._check()
 
-    def _died(self, worker: Worker) -> None:
-        why = EngineError(f"{worker.player.name} missed {MISSED} heartbeats")
-        for attempt, _ in list(worker.playing.values()):
-            self._parted(worker, attempt)
-            worker.slots.free(self.run)
-            self._ended(attempt, why)
+    async def _beats(self, worker: Worker) -> bool:
+        beat = asyncio.create_task(_answer(worker.player.beat()))
+        try:
+            done, _ = await asyncio.wait({beat}, timeout=SILENT_S)
+            if not done:
+                self._miss(worker, MISSED)
+            return bool(await beat)
+        finally:
+            beat.cancel()
+
+    def _miss(self, worker: Worker, missed: int) -> None:
+        """A worker that dies of it hands back what it plays."""
+        was, worker.missed = worker.dead, missed
+        if worker.dead and not was:
+            why = EngineError(f"{worker.player.name} gives no sign of life")
+            for attempt, _ in list(worker.playing.values()):
+                self._parted(worker, attempt)
+                worker.slots.free(self.run)
+                self._ended(attempt, why)
 
     def _check(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -187,17 +200,16 @@ async def _play(player: Player, attempt: Attempt, version: int) -> Played:
     return await player.play(attempt, version)
 
 
-async def _beats(player: Player) -> bool:
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            return await player.beat()
-    except LOST:
-        return False
+async def _weigh(worker: Worker) -> None:
+    load = await _answer(worker.player.load())
+    if load is not None:
+        worker.slots.resize(adapted(worker.slots, load))
 
 
-async def _load(player: Player) -> Load | None:
+async def _answer(question: Coroutine[Any, Any, T]) -> T | None:
+    """None = there was none."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            return await player.load()
+            return await question
     except LOST:
         return None

@@ -63,11 +63,13 @@ class World:
     durations: Durations
     costs: Costs = field(default_factory=Costs)
     name: str = "simulated"
-    published: list[float] = field(default_factory=lambda: [0.0])
-    """When each version was: by version, from 0."""
+    published: dict[int, float] = field(default_factory=dict)
+    """Version -> when."""
     trained: list[Trained] = field(default_factory=list)
     kept: dict[str, Complete] = field(default_factory=dict)
-    """Complete, and in no batch yet."""
+    """Complete, and not trained yet."""
+    pending: tuple[str, ...] = ()
+    """The batch that is being trained."""
     consumed: set[str] = field(default_factory=set)
     dropped: dict[str, str] = field(default_factory=dict)
     """Visit -> why."""
@@ -82,18 +84,15 @@ class World:
 
     async def play(self, attempt: Attempt, version: int) -> Played:
         loop = asyncio.get_running_loop()
-        began, first = loop.time(), len(self.published) - 1
+        began, first = loop.time(), max(self.published, default=0)
         await asyncio.sleep(self.durations(attempt.visit.number, attempt.k))
         ended = loop.time()
-        versions = range(first, len(self.published))
-        ends = [*self.published[first + 1 :], ended]
-        starts = [began, *self.published[first + 1 :]]
-        sampled = tuple(
-            math.floor((end - began) * self.costs.tokens_per_s)
-            - math.floor((start - began) * self.costs.tokens_per_s)
-            for start, end in zip(starts, ends, strict=True)
-        )
-        return Played(attempt, FINISHED, tuple(versions), sum(sampled), began, ended, sampled)
+        later = {one: when for one, when in self.published.items() if one > first}
+        edges = [(edge - began) * self.costs.tokens_per_s for edge in (*later.values(), ended)]
+        upto = [math.floor(edge) for edge in edges]
+        sampled = tuple(end - start for start, end in zip([0, *upto], upto, strict=False))
+        versions = (first, *later)
+        return Played(attempt, FINISHED, versions, sum(sampled), began, ended, sampled)
 
     async def beat(self) -> bool:
         return True
@@ -104,9 +103,14 @@ class World:
     # --- the learner
 
     async def standing(self) -> Standing:
-        kept = [Kept(one.visit.id, one.visit.number, facts_of(one)) for one in self.kept.values()]
+        kept = [
+            Kept(one.visit.id, one.visit.number, facts_of(one))
+            for one in self.kept.values()
+            if one.visit.id not in self.pending
+        ]
         folder = Path("weights") if self.trained else None
-        return Standing(len(self.trained), folder, (), tuple(kept), frozenset(self.consumed))
+        consumed = frozenset(self.consumed)
+        return Standing(len(self.trained), folder, self.pending, tuple(kept), consumed)
 
     async def complete(self, group: Complete) -> str | None:
         self.consumed.add(group.visit.id)
@@ -118,7 +122,9 @@ class World:
         self.dropped[visit] = reason
 
     async def train(self, step: int, groups: tuple[str, ...], report: dict[str, Any]) -> Path:
+        self.pending = groups
         await asyncio.sleep(self.costs.train_s)
+        self.pending = ()
         rollouts = [one for name in groups for one in self.kept.pop(name).played]
         self.trained.append(Trained(step, tuple(rollouts), report))
         return Path("weights")
@@ -127,8 +133,7 @@ class World:
 
     async def publish(self, version: int, folder: Path) -> None:
         await asyncio.sleep(self.costs.publish_s)
-        if version == len(self.published):
-            self.published.append(asyncio.get_running_loop().time())
+        self.published.setdefault(version, asyncio.get_running_loop().time())
 
 
 def simulate(
