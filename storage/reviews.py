@@ -158,19 +158,24 @@ def verdicts(home: Home, project: str) -> dict[str, float]:
     return dict(rows)
 
 
-def comparisons(home: Home, project: str) -> list[Compared]:
-    """Every pair that was compared, once, whoever came first then."""
+def comparisons(home: Home, project: str, *, until: int | None = None) -> list[Compared]:
+    """Every pair that was compared, once, whoever came first then.
+
+    Args:
+        until: the ledger's sequence after which nothing was seen. None = all.
+    """
     with reading(home) as database:
         if database is None:
             return []
-        rows = database.execute(_COMPARED, [project]).fetchall()
+        rows = database.execute(_COMPARED, [project, until, until]).fetchall()
     return [Compared(*row) for row in rows]
 
 
 _COMPARED = """
 WITH latest AS (
     SELECT target AS one, substr(name, 10) AS other, body ->> '$.value' AS said FROM feedback
-    WHERE project = ? AND target_kind = 'trace' AND starts_with(name, 'compared:')
+    WHERE project = ? AND (?::BIGINT IS NULL OR since <= ?) AND target_kind = 'trace'
+        AND starts_with(name, 'compared:')
     QUALIFY row_number() OVER (PARTITION BY target, name, said_by ORDER BY said DESC, id DESC) = 1
 )
 SELECT one, other, avg(CASE said WHEN 'better' THEN 1.0 WHEN 'equal' THEN 0.5 ELSE 0.0 END)

@@ -10,42 +10,24 @@ from typing import Any
 
 import msgspec
 
-from flywheel.records import Grade, Problem, Trace, main_spans
-from flywheel.rows import TrainingRow
-from tasks.grade import RECORDED
-from tasks.turns import Turn, environment_of, home, project_of
+from flywheel.project import PREFERENCES
+from flywheel.records import Grade, Problem, Trace
+from flywheel.rows import Label, TrainingRow
+from tasks.answered import SOURCES, Answered, graded, row_of
+from tasks.preferences import preferred
+from tasks.turns import Turn, project_of
 
 
 def candidates(turn: Turn) -> list[TrainingRow]:
     """The turn's rows, from the sources that the project names."""
-    from storage.queries import grades, problems
-
-    section = project_of(turn).curate
-    rows: list[TrainingRow] = []
-    for source in section.sources:
-        for batch in SOURCES[source](turn):
-            given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
-            for grade in grades(home(), trace_ids=list(given)):
-                given[grade.trace_id].append(grade)
-            asked = {one.problem_id for grades_ in given.values() for one in grades_}
-            known = {one.id: one for one in problems(home(), ids=sorted(filter(None, asked)))}
-            rows += rows_of(turn, batch, given, known)
+    project = project_of(turn)
+    section = project.curate
+    batches = (batch for source in section.sources for batch in graded(SOURCES[source](turn)))
+    if project.train.algorithm in PREFERENCES:
+        rows = preferred(turn, batches)
+    else:
+        rows = [row for batch in batches for one in batch if (row := row_of(turn, one))]
     return rows if section.shuffle_rewards is None else shuffled(rows, section.shuffle_rewards)
-
-
-def rollouts(turn: Turn) -> Iterator[list[Trace]]:
-    from storage.queries import traces
-
-    return traces(home(), project=turn.project, origin=("rollout",), run_id=turn.run_id)
-
-
-def recorded(turn: Turn) -> Iterator[list[Trace]]:
-    from storage.queries import traces
-
-    return traces(home(), project=turn.project, origin=RECORDED, snapshot=turn.sequence)
-
-
-SOURCES = {"rollouts": rollouts, "recorded": recorded}
 
 
 def rows_of(
@@ -55,43 +37,32 @@ def rows_of(
     known: dict[str, Problem],
 ) -> Iterator[TrainingRow]:
     """A row for each trace that ends in an answer: its last one, with its whole prompt."""
-    from environments.grading import score
-
-    environment = environment_of(project_of(turn))
     for trace in traces:
-        calls, graded = main_spans(trace), given[trace.id]
-        call = calls[-1].call if calls else None
-        if call is None or not call.choices or "failed_by" in trace.attributes:
-            continue
-        choice = call.choices[0]
+        graded = given[trace.id]
         problem = known.get(next((one.problem_id or "" for one in graded), ""))
-        confirmed = [one.confirmed_by for one in graded if one.weight and one.confirmed_by]
-        yield TrainingRow(
-            trace_id=trace.id,
-            span_id=calls[-1].id,
-            messages=call.input,
-            completion=choice.message,
-            problem_id=problem.id if problem else None,
-            slice=problem.slice if problem else "all",
-            conversation=trace.conversation or (problem.conversation if problem else None),
-            user=trace.user or (problem.user if problem else None),
-            text=environment.text(call.input),
-            tools=call.tools or (),
-            tokens=choice.tokens,
-            finish_reason=choice.finish_reason,
-            reward=score(graded),
-            confirmed_by=confirmed[0] if confirmed else None,
-            origin=trace.origin,
-            fidelity=trace.fidelity,
-        )
+        row = row_of(turn, Answered(trace, graded, problem))
+        if row is not None:
+            yield row
 
 
 def shuffled(rows: list[TrainingRow], seed: int) -> list[TrainingRow]:
-    """The control: rewards dealt out anew among the answers. Training on them must be refused."""
+    """The control: rewards and labels dealt out anew among the answers, those of a pair among the
+    two. Training on them must be refused."""
     rows = sorted(rows, key=lambda row: (row.id, row.trace_id))
-    rewards: list[Any] = [(row.reward, row.confirmed_by) for row in rows]
-    random.Random(seed).shuffle(rewards)
+    single = [row for row in rows if row.pair_id is None]
+    dealt: list[Any] = [(row.reward, row.confirmed_by, row.label) for row in single]
+    random.Random(seed).shuffle(dealt)
     return [
-        msgspec.structs.replace(row, reward=reward, confirmed_by=confirmed)
-        for row, (reward, confirmed) in zip(rows, rewards, strict=True)
+        *(
+            msgspec.structs.replace(row, reward=reward, confirmed_by=confirmed, label=label)
+            for row, (reward, confirmed, label) in zip(single, dealt, strict=True)
+        ),
+        *(_turned(row, seed) for row in rows if row.pair_id is not None),
     ]
+
+
+def _turned(row: TrainingRow, seed: int) -> TrainingRow:
+    if random.Random(f"{seed} {row.pair_id}").random() < 0.5:
+        return row
+    label: Label = "rejected" if row.label == "chosen" else "chosen"
+    return msgspec.structs.replace(row, label=label)
