@@ -357,11 +357,16 @@ class GateSection(Section):
 class JudgeSection(Section):
     """A model that judges, for rewards that name `judge`. Without this section these are null."""
 
-    url: str = Field(pattern=r"^https?://")
-    """Of any OpenAI-compatible endpoint, as a rule with /v1 at its end."""
+    kind: Literal["chat", "verifier"] = "chat"
+    """A model that is told a rubric; or one that was trained to judge (`algorithm = "reward"` or
+    "process_reward") and is asked for one token, so that no rubric, votes, prices or budget count."""
+    url: str = Field(pattern=r"^(https?://.*|home)$")
+    """Of any OpenAI-compatible endpoint, as a rule with /v1 at its end. home = of a verifier, this
+    home's own engine."""
     model: str = Field(min_length=1)
     """As the endpoint knows it. What it is called, not what it is: a model that changes under one
-    name must be calibrated anew."""
+    name must be calibrated anew. With url = "home" the project that trains it: its champion is
+    asked."""
     key_env: str | None = None
     """The environment variable that its key stands in."""
     key_file: Path | None = None
@@ -409,6 +414,8 @@ class JudgeSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> "JudgeSection":
+        if self.url == "home" and self.kind != "verifier":
+            raise ValueError('url = "home" is of a verifier: set kind = "verifier"')
         if self.key_env and self.key_file:
             raise ValueError("key_env and key_file are two places of one key: take one")
         if self.votes > 1 and self.temperature == 0:
@@ -505,7 +512,7 @@ class Project(Section):
 
     def digest(self) -> str:
         """Of all that decides what a turn does; not of the folder, the port or the machine."""
-        left = {"serving": True, "timezone": True, "schedule": True, "train": {"machine"}}
+        left: Any = {"serving": True, "timezone": True, "schedule": True, "train": {"machine"}}
         return digest(self.model_dump(mode="json", exclude=left))
 
 

@@ -37,6 +37,8 @@ class Settings(BaseSettings):
     """FLYWHEEL_VERL: the environment that `make install-verl` made."""
     prime_rl: Path | None = None
     """FLYWHEEL_PRIME_RL: the environment of a prime-rl checkout (its .venv). None = none."""
+    train_engine: Literal["here", "torchrun", "verl", "prime-rl"] | None = None
+    """FLYWHEEL_TRAIN_ENGINE, or `flywheel train --engine`: goes before [train.machine] engine."""
     engine: Literal["embedded", "vllm"] | None = None
     """FLYWHEEL_ENGINE, or `flywheel serve --engine`: goes before what a project names."""
     engine_key: SecretStr | None = None

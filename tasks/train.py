@@ -12,10 +12,12 @@ from flywheel import children, durable
 from flywheel.errors import FlywheelError, MissingPart
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
+from flywheel.records import Problem
+from tasks.elsewhere import is_elsewhere, train_elsewhere
 from tasks.gates import Verdict
 from tasks.rl import Online, train_online
 from tasks.rl_dataset import write_trained
-from tasks.rl_problems import is_online
+from tasks.rl_problems import is_online, problems_in
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
 
@@ -32,7 +34,9 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
         FlywheelError: training stopped; its log's last lines say why.
     """
     with training(turn, dataset) as run:
-        if is_online(project_of(turn)):
+        if is_elsewhere(project_of(turn)):
+            train_elsewhere(turn, problems_of(dataset), run.tracked.follow)
+        elif is_online(project_of(turn)):
             (failure,) = train_online([run.online])
             if failure is not None:
                 raise failure
@@ -93,7 +97,14 @@ def training(turn: Turn, dataset: Verdict) -> Iterator[Training]:
 def trained_on(turn: Turn, dataset: Verdict) -> str:
     """Id of what the weights were learnt from: the dataset, or the rollouts of its problems."""
     found: str = dataset["dataset"]
-    return write_trained(turn, found).id if is_online(project_of(turn)) else found
+    project = project_of(turn)
+    here = is_online(project) and not is_elsewhere(project)
+    return write_trained(turn, found).id if here else found
+
+
+def problems_of(dataset: Verdict) -> list[Problem]:
+    """A dataset's problems, of all its environments."""
+    return [one for some in problems_in(dataset["dataset"]).values() for one in some]
 
 
 def write_job(turn: Turn, dataset: Verdict) -> Path:
