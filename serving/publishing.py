@@ -8,9 +8,10 @@ unloaded only when it answers no call.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from flywheel.errors import EngineError, Refused
 from serving.engines.client import EngineClient
@@ -35,7 +36,8 @@ class Seat(NamedTuple):
 
 
 class WeightPublisher:
-    """Implements `trainer.orchestrator.contract.Publisher`. One publishes for a run at a time."""
+    """Implements `trainer.orchestrator.contract.Publisher`, for the time of an `async with` block.
+    One publishes for a run at a time."""
 
     def __init__(self, run: str, seats: Sequence[Seat]) -> None:
         """
@@ -43,10 +45,23 @@ class WeightPublisher:
             run: whose weights they are: a name without a dot, of one run alone.
         """
         self.run, self.seats = run, tuple(seats)
+        self._first = [seat.policies.now for seat in self.seats]
         self.evidence: Mapping[str, Any] = {}
         """What the last check saw, of the engine that was furthest from the trainer."""
         self._folders: dict[str, Path] = {}
         self._one = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """What a process that was killed left of this run goes."""
+        await self.clear()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """What the run started from answers again, and no adapter of it stays in an engine."""
+        for seat, first in zip(self.seats, self._first, strict=True):
+            seat.policies.switch(first)
+        with contextlib.suppress(EngineError):
+            await self.clear()
 
     async def publish(self, version: int, folder: Path) -> None:
         """Returns when every engine serves and confirmed the version. Again is no error.
@@ -74,15 +89,8 @@ class WeightPublisher:
             async with self._one:
                 await asyncio.to_thread(_revived, seat, policy, folder)
 
-    async def end(self) -> None:
-        """The run is over: nothing of it stays in an engine but base weights."""
-        for seat in self.seats:
-            seat.policies.switch(Policy(0, "base", seat.policies.now.name))
-        await self.clear()
-
     async def clear(self) -> None:
-        """Unloads what of this run answers no call any more: of older versions, and, at a start, of
-        a process that was killed."""
+        """Unloads what of this run answers no call any more."""
         await asyncio.gather(*(asyncio.to_thread(self._swept, seat) for seat in self.seats))
 
     async def _add(self, version: int, folder: Path) -> None:

@@ -266,6 +266,12 @@ class EngineClient:
             found = self._call("POST", "/tokenize", body)["tokens"]
             return [int(token) for token in found]
 
+    def token_ids(self, model: str, text: str) -> list[int]:
+        """What vLLM's tokenizer makes of a text; the embedded engine has no such route."""
+        body = {"model": model, "prompt": text, "add_special_tokens": False}
+        with self._understood("/tokenize"):
+            return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
+
     def drain(self) -> None:
         """vLLM lets in whatever comes: there, whoever sends must have ceased, and this waits for
         what is under way."""

@@ -17,10 +17,12 @@ from flywheel.ids import digest_bytes
 from flywheel.records import Problem, Tokens, model_spans, say
 from serving.engines.client import EngineClient
 from serving.engines.process import EngineProcess
+from serving.engines.reach import Access
 from serving.engines.supervised import Supervised
 from serving.interception import Served
 from serving.policies import Policies, Policy
 from serving.publishing import Seat, WeightPublisher
+from serving.teacher import Teacher, must_read_alike
 from tasks.player import EpisodePlayer, Rules, players
 from trainer.attention import attend
 from trainer.forward import trained_logprobs
@@ -29,6 +31,7 @@ from trainer.orchestrator.contract import Attempt, Played, Visit
 from trainer.packing import lay_out
 from trainer.paths import paths_of, sample_of
 from trainer.probe import ProbePair, probe_logprobs, write_probe
+from trainer.render import renderer_for
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
@@ -90,7 +93,7 @@ async def playing(
     )  # fmt: skip
     environment = load_environment("environment.py:Sorting", ROOT / "tests" / "sorting")
     how = Rules("sorting", run, temperature, 12, repeatable)
-    async with players(
+    async with publisher, players(
         {"sorting": environment}, {"one": (served, seat)}, publisher, how,
         folder=folder, put=digest_bytes,
     ) as (player,):  # fmt: skip
@@ -106,29 +109,28 @@ def tokens_of(played: Played) -> Tokens:
 def test_what_is_published_answers_the_next_call_and_is_what_records_name(
     either: Supervised, client: EngineClient, version: Make, tmp_path: Path
 ) -> None:
-    async def go() -> tuple[list[Played], list[str]]:
-        played = []
+    async def go() -> list[Played]:
+        played, scored = [], []
         async with playing(either, client, tmp_path, "wheel") as (player, publisher, seat):
             for number in range(4):
                 if number:
                     await publisher.publish(number, version(either, number))
                     assert publisher.evidence["largest"] < 1e-3
                 played.append(await player.play(Attempt(visit(number), 0), number))
+                model, tokens = seat.policies.now.model, tokens_of(played[-1])
+                asked = (model, tokens.prompt_ids, tokens.completion_ids)
+                scored.append(await asyncio.to_thread(client.logprobs, *asked))
             assert await player.beat() and await player.load() is not None
             left = [name for name in client.models() if name.startswith("wheel-v")]
             assert left == [seat.policies.now.model]
-            return played, left
+        for one, own in zip(played, scored, strict=True):
+            tokens = tokens_of(one)
+            assert (one.tokens,) == one.sampled == (len(tokens.completion_ids),)
+            assert one.ended >= one.started and tokens.logprobs == pytest.approx(own, abs=1e-3)
+        return played
 
-    played, (last,) = asyncio.run(go())
-    assert [one.versions for one in played] == [(0,), (1,), (2,), (3,)]
-    names = ["base", "tiny-v1", "tiny-v2", last]
-    for one, name in zip(played, names, strict=True):
-        tokens = tokens_of(one)
-        assert (one.tokens,) == one.sampled == (len(tokens.completion_ids),)
-        assert one.ended >= one.started
-        own = client.logprobs(name, tokens.prompt_ids, tokens.completion_ids)
-        assert tokens.logprobs == pytest.approx(own, abs=1e-3)
-    client.unload_adapter(last)
+    assert [one.versions for one in asyncio.run(go())] == [(0,), (1,), (2,), (3,)]
+    assert not [name for name in client.models() if name.startswith("wheel-v")]
 
 
 def test_what_is_not_what_was_trained_changes_nothing(
@@ -162,7 +164,6 @@ def test_an_answer_under_way_ends_under_the_version_that_it_began_with(
                 assert old in client.models()
             await publisher.clear()
             assert old not in client.models()
-            client.unload_adapter(seat.policies.now.model)
 
     asyncio.run(go())
 
@@ -177,7 +178,6 @@ def test_an_engine_that_lost_its_weights_gets_them_again(
                 client.unload_adapter(seat.policies.now.model)  # as by a start anew
                 assert await player.beat()
                 assert (await player.play(Attempt(visit(0), 0), 1)).versions == (1,)
-                client.unload_adapter(seat.policies.now.model)
 
     asyncio.run(go())
 
@@ -215,7 +215,6 @@ def test_the_trainer_says_the_same_logprobs_of_what_was_sampled_whatever_the_ver
                 await publisher.publish(number, version(either, 1))
                 some = [player.play(Attempt(visit(0), k), number) for k in range(4)]
                 found.append(list(await asyncio.gather(*some)))
-            await publisher.end()
         return found
 
     steps = asyncio.run(go())
@@ -240,6 +239,30 @@ def test_the_trainer_says_the_same_logprobs_of_what_was_sampled_whatever_the_ver
     if either.access.kind == "embedded":
         streams = [[one.behaviour_logprobs for one in some] for some in samples]
         assert streams[0] == streams[1] == streams[2]
+
+
+def test_a_teacher_says_of_each_token_what_it_would_have_said_and_reads_as_the_student_does(
+    either: Supervised, client: EngineClient
+) -> None:
+    pairs = [((1, *(30 + k % 9 for k in range(40)), 31 + i), (40, 41 + i)) for i in range(70)]
+    pairs.insert(3, ((1, 2), ()))
+    model = load_base(either.model, threads=1)
+    names = iter(["gone", "base", "base"])
+    said = Teacher(client, lambda: next(names, "base"))(pairs)
+    own = probe_logprobs(model.model, [ProbePair(*pair) for pair in pairs if pair[1]])
+    assert said.pop(3) == []
+    for one, other in zip(said, own, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    rendering = renderer_for(model.tokenizer)
+    must_read_alike(client, "tiny-v1", rendering)
+    with pytest.raises(Refused, match="no model gone"):
+        must_read_alike(client, "gone", rendering)
+    bare = Access(kind=either.access.kind, key=either.access.key)
+    with EngineClient(either.url, access=bare) as stranger:  # what no server of ours told us of
+        must_read_alike(stranger, "base", rendering)
+        model.tokenizer.add_tokens(["Naïve"])
+        with pytest.raises(Refused, match="another tokenizer"):
+            must_read_alike(stranger, "base", renderer_for(model.tokenizer))
 
 
 def test_all_weights_are_replaced_in_place_between_two_calls(
