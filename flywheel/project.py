@@ -49,6 +49,8 @@ class ServingSection(Section):
     """Of vLLM."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of vLLM's weights; it sets the logprob check's tolerance."""
+    gpu_memory: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory that vLLM takes; less where the trainer has the same GPU."""
     max_rank: int = Field(16, ge=1)
     """Largest adapter rank that vLLM makes room for."""
     host: str = "127.0.0.1"
@@ -359,7 +361,7 @@ class JudgeSection(Section):
 
     kind: Literal["chat", "verifier"] = "chat"
     """A model that is told a rubric; or one that was trained to judge (`algorithm = "reward"` or
-    "process_reward") and is asked for one token, so that no rubric, votes, prices or budget count."""
+    "process_reward") and is asked for one token: it has no rubric, votes, prices or budget."""
     url: str = Field(pattern=r"^(https?://.*|home)$")
     """Of any OpenAI-compatible endpoint, as a rule with /v1 at its end. home = of a verifier, this
     home's own engine."""

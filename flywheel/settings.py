@@ -76,6 +76,13 @@ def load() -> Settings:
     return settings
 
 
+def prefer(name: str, value: str | None) -> None:
+    """Sets a setting for this process and its children, as the command line said; None = nothing
+    was said."""
+    if value is not None:
+        os.environ[f"FLYWHEEL_{name.upper()}"] = value
+
+
 def secret(variable: str) -> str | None:
     """What stands in a variable that a project's file names; None = it is not set."""
     return os.environ.get(variable)

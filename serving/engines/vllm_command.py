@@ -52,7 +52,9 @@ def flags(model: Path, serving: ServingSection) -> Iterator[str]:
     else:
         yield "hermes"
     yield from ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
-    if serving.device == "cpu":
+    if serving.device == "gpu":
+        yield from ("--gpu-memory-utilization", str(serving.gpu_memory))
+    else:
         yield "--enforce-eager"
         # A prompt that is split over two steps ends the CPU engine, where its request has a seed.
         yield "--no-enable-chunked-prefill"
