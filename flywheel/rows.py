@@ -10,7 +10,7 @@ import msgspec
 
 from flywheel.errors import CorruptFile
 from flywheel.ids import digest
-from flywheel.records import Message, Record, Tokens
+from flywheel.records import Message, Record, Sampling, Tokens
 
 Label: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
 GOOD: tuple[Label, ...] = ("chosen", "desirable")
@@ -32,6 +32,8 @@ class TrainingRow(Record, frozen=True, kw_only=True):
     tools: tuple[dict[str, Any], ...] = ()
     tokens: Tokens | None = None
     """What was sampled; None = the row must be rendered from its messages."""
+    sampling: Sampling | None = None
+    """How it was sampled. None = it was not, or it is not known."""
     finish_reason: str | None = None
     reward: float | None = None
     confirmed_by: str | None = None
@@ -54,7 +56,7 @@ class TrainingRow(Record, frozen=True, kw_only=True):
         return digest(self.messages, self.completion, self.tools, ids, *apart)
 
 
-_JSON = ("messages", "completion", "tools")
+_JSON = ("messages", "completion", "tools", "sampling")
 
 
 def write_rows(path: Path, rows: list[TrainingRow]) -> None:
@@ -68,7 +70,8 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "prompt_ids": pl.List(pl.Int32), "completion_ids": pl.List(pl.Int32),
         "logprobs": pl.List(pl.Float64), "policy_versions": pl.List(pl.String),
         "template_digest": pl.String, "tokenizer_digest": pl.String,
-        "finish_reason": pl.String, "reward": pl.Float64, "confirmed_by": pl.String,
+        "sampling": pl.String, "finish_reason": pl.String,
+        "reward": pl.Float64, "confirmed_by": pl.String,
         "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
         "label": pl.String, "pair_id": pl.String,
     }  # fmt: skip
@@ -127,7 +130,9 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         completion=msgspec.json.decode(flat["completion"], type=Message),
         tools=msgspec.json.decode(flat["tools"], type=tuple[dict[str, Any], ...]),
         tokens=tokens,
-        label=flat.get("label"),  # datasets of before have none
+        # Datasets of before have none of these.
+        sampling=msgspec.json.decode(flat.get("sampling") or "null", type=Sampling | None),
+        label=flat.get("label"),
         pair_id=flat.get("pair_id"),
         **{name: flat[name] for name in plain},
     )

@@ -22,13 +22,30 @@ def page() -> str:
         if isinstance(node, ast.ClassDef)
     }
     parts = [HEAD, "## At the top\n", table(classes["Project"], skip=set(classes))]
-    for name, kind, _, _ in fields(classes["Project"]):
-        kind = kind.removesuffix(" | None")
-        if kind in classes:
-            about = ast.get_docstring(classes[kind])
-            parts += [f"## [{name}]\n"] + ([f"{about}\n"] if about else [])
-            parts.append(table(classes[kind], skip=set()))
-    return "\n".join(parts)
+    return "\n".join(parts + sections(classes, "Project", "", {"Project"}))
+
+
+def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[str]) -> list[str]:
+    """The sections inside of one, each with its own inside it; one that stands twice, once."""
+    parts = []
+    for key, kind, _, _ in fields(classes[name]):
+        inner = kind.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
+        if inner not in classes or inner in shown:
+            continue
+        shown.add(inner)
+        about = ast.get_docstring(classes[inner])
+        title = f"[[{path}{key}]]" if kind.startswith("tuple[") else f"[{path}{key}]"
+        parts += [f"## {title}\n"] + ([f"{plain(about, title)}\n"] if about else [])
+        parts.append(table(classes[inner], skip=set(classes) - {"Rule"}))
+        if inner != "Rule":
+            parts += sections(classes, inner, f"{path}{key}.", shown)
+    return parts
+
+
+def plain(about: str, title: str) -> str:
+    """Without the title that a docstring may begin with."""
+    words = about.removeprefix(f"{title}: ")
+    return words[0].upper() + words[1:]
 
 
 def table(node: ast.ClassDef, skip: set[str]) -> str:

@@ -89,6 +89,7 @@ def call_row(
         text=environment_of(project_of(turn)).text(call.input),
         tools=call.tools or (),
         tokens=choice.tokens,
+        sampling=call.sampling,
         finish_reason=choice.finish_reason,
         reward=reward,
         confirmed_by=confirmed[0] if confirmed else None,

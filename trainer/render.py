@@ -86,14 +86,38 @@ class Rendering:
         `prompt_length` says how many of them were the last call's prompt. None = it cannot be
         done: the caller starts a new branch from re-rendered messages.
         """
-        split = len(previous_ids) - 1 if prompt_length is None else prompt_length
-        rendered = self.renderer.bridge_to_next_turn(
-            list(previous_ids[:split]),
-            list(previous_ids[split:]),
-            [_plain(message, index) for index, message in enumerate(new_messages)],
-            tools=_schemas(tools),
-        )
+        rendered = self._bridged(previous_ids, new_messages, tools, prompt_length)
         return None if rendered is None else list(rendered.token_ids)
+
+    def heard(
+        self,
+        previous_ids: Sequence[int],
+        new_messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        *,
+        prompt_length: int | None = None,
+    ) -> tuple[list[int], list[bool]] | None:
+        """What `bridge` gives, and which of it is what the new messages say: neither their headers
+        and ends nor anything before them. None = it cannot be done, or the renderer does not tell.
+        """
+        rendered = self._bridged(previous_ids, new_messages, tools, prompt_length)
+        if rendered is None or not rendered.is_content:
+            return None
+        ids, content = list(rendered.token_ids), list(rendered.is_content)
+        return ids, [False] * len(previous_ids) + content[len(previous_ids) :]
+
+    def after(self, messages: Sequence[Message], ids: Sequence[int]) -> list[int]:
+        """A rendered conversation with these messages before it, and one BOS.
+
+        Raises:
+            BadRecord: as in `render_prompt`.
+        """
+        said = self._ids(messages, (), generation_prompt=False)
+        first = self.tokenizer.bos_token_id
+        twice = self._ids([*messages, *messages], (), generation_prompt=False).count(first)
+        # A BOS that every message begins with is that template's header, and stays.
+        once = twice == said.count(first) == 1 and list(ids[:1]) == said[:1] == [first]
+        return said + list(ids[once:])
 
     def parse(self, completion_ids: Sequence[int], tools: Sequence[dict[str, Any]] = ()) -> Answer:
         """What was sampled, as a message. Calls are looked for only where tools were offered; one
@@ -138,6 +162,22 @@ class Rendering:
     def tokenizer_digest(self) -> str:
         state = json.loads(self.tokenizer.backend_tokenizer.to_str())
         return digest({**state, "padding": None, "truncation": None})
+
+    def _bridged(
+        self,
+        previous_ids: Sequence[int],
+        new_messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]],
+        prompt_length: int | None,
+    ) -> Any:
+        """The library's rendering of the next prompt, or None."""
+        split = len(previous_ids) - 1 if prompt_length is None else prompt_length
+        return self.renderer.bridge_to_next_turn(
+            list(previous_ids[:split]),
+            list(previous_ids[split:]),
+            [_plain(message, index) for index, message in enumerate(new_messages)],
+            tools=_schemas(tools),
+        )
 
     def _ids(
         self,

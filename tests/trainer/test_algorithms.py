@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,10 +17,11 @@ def with_tokens(row: Any, **changes: Any) -> Any:
 
 
 def test_the_settings_name_the_algorithms_that_there_are() -> None:
-    from flywheel.project import TrainSection
-
-    for name in ALGORITHMS:
-        assert TrainSection(algorithm=name).algorithm == name  # type: ignore[arg-type]
+    names = get_args(TrainSection.model_fields["algorithm"].annotation)
+    assert set(names) == set(ALGORITHMS)
+    for name in names:
+        given = {"algorithm": name, "teacher": {"hint": "It is {answer}."}}
+        assert TrainSection.model_validate(given).algorithm == name
 
 
 def test_rejection_trains_the_very_tokens_that_were_sampled(

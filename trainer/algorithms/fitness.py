@@ -51,6 +51,14 @@ def check_known(
         raise BadRecord("it begins twice: its engine put a second BOS before the template's own")
 
 
+def check_path(path: Path, rendering: Rendering) -> None:
+    """
+    Raises:
+        BadRecord: as `check_known`.
+    """
+    check_known(path.token_ids, path.template_digest, path.tokenizer_digest, rendering)
+
+
 def check_weighable(path: Path) -> None:
     """
     Raises:

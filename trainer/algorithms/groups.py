@@ -31,7 +31,7 @@ def group_of(
 
 
 def rollout_of(trace: Trace, grades: Sequence[Grade]) -> Rollout:
-    reward, reason = None, _failure(trace)
+    reward, reason = None, failure(trace)
     if reason is None:
         reward = score(grades)
         reason = None if reward is not None else _ungraded(grades)
@@ -45,7 +45,7 @@ def rollout_of(trace: Trace, grades: Sequence[Grade]) -> Rollout:
     )
 
 
-def _failure(trace: Trace) -> str | None:
+def failure(trace: Trace) -> str | None:
     """Why the trace says nothing about its model."""
     if FAILED_BY not in trace.attributes:
         return None

@@ -13,7 +13,8 @@ import msgspec
 from flywheel.errors import BadRecord
 from trainer.algorithms.advantages import advantages
 from trainer.algorithms.contract import Context, Group, Prepared, Rollout
-from trainer.algorithms.fitness import check_known, check_weighable, needs_ratios
+from trainer.algorithms.fitness import check_path, check_weighable, needs_ratios
+from trainer.algorithms.shaping import shaped
 from trainer.paths import Path, sample_of
 from trainer.samples import Sample
 
@@ -37,7 +38,8 @@ class Outcome(NamedTuple):
 
 
 def judge(group: Group, context: Context) -> Outcome:
-    """The advantages of all spans of its rollouts that have a reward."""
+    """The advantages of all spans of its rollouts that have a reward, as the project shapes it."""
+    group = shaped(group, context.settings.rl)
     refused = [
         (rollout.trace.id, rollout.reason or "it has no reward")
         for rollout in group.rollouts
@@ -82,15 +84,21 @@ def policy_samples(group: Group, judged: Sequence[Judged], context: Context) -> 
             refused.append((one.rollout.trace.id, "none of its calls has tokens to train on"))
         for path in one.rollout.paths:
             try:
-                samples.append(_sample(group, path, one.advantages, context))
+                samples.append(policy_sample(group, path, one.advantages, context))
             except BadRecord as error:
                 refused.append((path.trace_id, error.reason))
     return Prepared(tuple(samples), tuple(refused))
 
 
-def _sample(group: Group, path: Path, given: dict[str, float | None], context: Context) -> Sample:
+def policy_sample(
+    group: Group, path: Path, given: dict[str, float | None], context: Context
+) -> Sample:
+    """
+    Raises:
+        BadRecord: it must not be trained on.
+    """
     rl = context.settings.rl
-    check_known(path.token_ids, path.template_digest, path.tokenizer_digest, context.rendering)
+    check_path(path, context.rendering)
     if needs_ratios(rl):
         check_weighable(path)
     own = [None if span is None else given.get(span) for span in path.spans]

@@ -12,6 +12,7 @@ import msgspec
 from flywheel.errors import BadRecord
 from flywheel.rows import GOOD, TrainingRow
 from trainer.algorithms.contract import Prepared
+from trainer.algorithms.fitness import check_known
 from trainer.render import Rendering
 from trainer.samples import Sample
 
@@ -31,8 +32,8 @@ def prepare(rows: list[TrainingRow], make: Callable[[TrainingRow], Sample]) -> P
     return Prepared(tuple(samples), tuple(refused))
 
 
-def sampled(row: TrainingRow, rendering: Rendering) -> Sample:
-    """The exact tokens that the policy saw and said.
+def sampled(row: TrainingRow, rendering: Rendering, *, cut: bool = False) -> Sample:
+    """The exact tokens that the policy saw and said; `cut`: also where the answer did not end.
 
     Raises:
         BadRecord: the row has none, or they must not be trained on.
@@ -40,14 +41,12 @@ def sampled(row: TrainingRow, rendering: Rendering) -> Sample:
     tokens = row.tokens
     if tokens is None:
         raise BadRecord("has no sampled tokens")
-    if row.finish_reason not in ENDED:
+    if row.finish_reason not in (*ENDED, *(("length",) if cut else ())):
         raise BadRecord(f"its answer did not end: finish reason {row.finish_reason}")
     if not tokens.prompt_ids or not tokens.completion_ids:
         raise BadRecord("its prompt or its answer has no tokens")
-    if max(*tokens.prompt_ids, *tokens.completion_ids) >= len(rendering.tokenizer):
-        raise BadRecord("has a token id that the tokenizer does not know")
-    _same("template", tokens.template_digest, rendering.template_digest)
-    _same("tokenizer", tokens.tokenizer_digest, rendering.tokenizer_digest)
+    ids = (*tokens.prompt_ids, *tokens.completion_ids)
+    check_known(ids, tokens.template_digest, tokens.tokenizer_digest, rendering)
     before, said = len(tokens.prompt_ids), len(tokens.completion_ids)
     logprobs = tokens.logprobs
     if logprobs is not None and len(logprobs) != said:
@@ -56,8 +55,9 @@ def sampled(row: TrainingRow, rendering: Rendering) -> Sample:
     return _sample(
         row,
         rendering,
-        [*tokens.prompt_ids, *tokens.completion_ids],
+        ids,
         [False] * before + [True] * said,
+        ended=row.finish_reason in ENDED,
         behaviour_logprobs=None if logprobs is None else (0.0,) * before + tuple(logprobs),
         policy_versions=(None,) * before + (version,) * said,
     )
@@ -117,22 +117,18 @@ def balance(rows: Sequence[TrainingRow]) -> dict[str, float]:
     }
 
 
-def _same(what: str, own: str | None, wanted: str) -> None:
-    if own != wanted:
-        raise BadRecord(f"its tokens come from {what} {own}, the base model has {wanted}")
-
-
 def _sample(
     row: TrainingRow,
     rendering: Rendering,
-    token_ids: list[int],
+    token_ids: Sequence[int],
     mask: list[bool],
     *,
+    ended: bool = True,
     behaviour_logprobs: tuple[float, ...] | None = None,
     policy_versions: tuple[str | None, ...] | None = None,
 ) -> Sample:
     trained = [token for token, wanted in zip(token_ids, mask, strict=True) if wanted]
-    if not trained or trained[-1] not in rendering.stop_ids:
+    if not trained or (ended and trained[-1] not in rendering.stop_ids):
         raise BadRecord("its answer does not end with a stop token")
     if row.weight <= 0:
         raise BadRecord(f"its weight is {row.weight}")
