@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flywheel.errors import EngineError
 from flywheel.lineage import Deployment
 from flywheel.project import Project
 from tasks.judges import judge_of
@@ -20,6 +19,7 @@ from tasks.player import Rules, players
 from tasks.rl_learner import SpoolLearner
 from tasks.rl_problems import environments_of, mixture_of, problems_in
 from tasks.rl_trainer import TrainerProcess
+from tasks.teachers import teaching
 from tasks.turns import engine, home
 from trainer import spool
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainer.algorithms.contract import Context, Group, Prepared
     from trainer.orchestrator.sharing import Slots
     from trainer.orchestrator.source import Source
+    from trainer.render import Rendering
 
 ENGINE = "engine"
 """The player's name: one plays before the home's engine."""
@@ -78,6 +79,7 @@ def train_online(runs: Sequence[Online]) -> list[BaseException | None]:
 
 async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
     from serving.publishing import WeightPublisher
+    from trainer.algorithms.contract import Context
     from trainer.orchestrator.driver import orchestrate
 
     environments, source = environments_of(run.project), source_of(run)
@@ -91,9 +93,16 @@ async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
         folder=run.folder / "runtimes",
         put=_put(),
     )
-    try:
-        async with TrainerProcess(run.job) as trainer, following(run.follow), playing as workers:
-            learner = learner_of(run, environments, source, trainer)
+    rendering = rendering_of(run)
+    with teaching(run.project, client, seat.policies, rendering) as teacher:
+        context = Context(rendering, run.project.train, teacher)
+        async with (
+            publisher,
+            TrainerProcess(run.job) as trainer,
+            following(run.follow),
+            playing as workers,
+        ):
+            learner = learner_of(run, environments, source, trainer, context)
             await orchestrate(
                 source,
                 run.project.train.rl,
@@ -105,9 +114,6 @@ async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
             )
             spool.end(run.folder, max(spool.versions(run.folder), default=0))
             await trainer.ended()
-    finally:
-        with contextlib.suppress(EngineError):  # which would hide what the run failed of
-            await publisher.end()
 
 
 @contextlib.asynccontextmanager
@@ -145,12 +151,13 @@ def learner_of(
     environments: "Mapping[str, Environment]",
     source: "Source",
     trainer: TrainerProcess,
+    context: "Context",
 ) -> SpoolLearner:
     return SpoolLearner(
         home(),
         run.folder,
         environments,
-        preparing(run, environments),
+        preparing(run, environments, context),
         trainer,
         judge=judge_of(run.project, home()),
         worth=source.learnt,
@@ -183,14 +190,13 @@ def rules_of(run: Online) -> Rules:
 
 
 def preparing(
-    run: Online, environments: "Mapping[str, Environment]"
+    run: Online, environments: "Mapping[str, Environment]", context: "Context"
 ) -> "Callable[[Group], Prepared]":
     """The algorithm of a group's environment: its own in the mixture, else the run's."""
     from trainer.algorithms import ALGORITHMS
 
     entries = zip(environments, mixture_of(run.project), strict=True)
     names = {name: entry.algorithm or run.project.train.algorithm for name, entry in entries}
-    context = context_of(run)
 
     def prepare(group: "Group") -> "Prepared":
         make = ALGORITHMS[names[group.environment]].groups
@@ -200,13 +206,11 @@ def preparing(
     return prepare
 
 
-def context_of(run: Online) -> "Context":
-    from trainer.algorithms.contract import Context
+def rendering_of(run: Online) -> "Rendering":
     from trainer.models import load_tokenizer
     from trainer.render import renderer_for
 
-    rendering = renderer_for(load_tokenizer(Path(run.start.base_model)))
-    return Context(rendering, run.project.train)
+    return renderer_for(load_tokenizer(Path(run.start.base_model)))
 
 
 def seat_of(run: Online, client: "EngineClient") -> "tuple[Served, Seat]":
