@@ -253,9 +253,15 @@ def main_spans(trace: Trace) -> list[Span]:
 def last_answer(trace: Trace) -> Choice | None:
     """The first choice of the last model call that has one, asides apart; None where the model
     never answered."""
+    call = last_call(trace)
+    return call.choices[0] if call else None
+
+
+def last_call(trace: Trace) -> ModelCall | None:
+    """The model call that gave the trace's last answer; None where the model never answered."""
     for span in reversed(main_spans(trace)):
         if span.call and span.call.choices:
-            return span.call.choices[0]
+            return span.call
     return None
 
 

@@ -8,7 +8,7 @@ fit) is null, never 0.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from flywheel.records import Image
+from flywheel.records import Image, ModelCall
 
 
 class Judged(NamedTuple):
@@ -35,6 +35,11 @@ class Judge(Protocol):
     async def score(
         self, rubric: str, answer: str, *, context: str = "", images: Sequence[Image] = ()
     ) -> Judged: ...
+
+    async def score_call(self, call: ModelCall, *, rubric: str = "") -> Judged:
+        """Of the first answer of a model call, after all that it was given to: an episode's last
+        one (`flywheel.records.last_call`), or a step (`span.call`)."""
+        ...
 
     async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:
         """Asked in both orders; disagreement with itself is 0.5."""

@@ -52,6 +52,8 @@ class Reply(NamedTuple):
     prompt_tokens: int | None
     """None = the endpoint did not say."""
     completion_tokens: int | None
+    likeliest: tuple[tuple[str, float], ...] = ()
+    """Of its first token: texts and log-probabilities, where they were asked for."""
 
 
 class Endpoint(NamedTuple):
@@ -170,7 +172,16 @@ def _reply(data: bytes) -> Reply:
     # Zeros beside an answer are no count: the endpoint does not count.
     known = all(type(one) is int and 0 <= one < _MOST_TOKENS for one in counts) and any(counts)
     prompt, completion = counts if known else (None, None)
-    return Reply(text, refusal, finish == "length", prompt, completion)
+    return Reply(text, refusal, finish == "length", prompt, completion, _likeliest(choice))
+
+
+def _likeliest(choice: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    """() = the endpoint gives none."""
+    try:
+        first = choice["logprobs"]["content"][0]["top_logprobs"]
+        return tuple((str(one["token"]), float(one["logprob"])) for one in first)
+    except (LookupError, TypeError, ValueError):
+        return ()
 
 
 def _text(content: Any) -> str:

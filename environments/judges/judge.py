@@ -22,16 +22,16 @@ from environments.judges.standing import looked_up
 from environments.judges.verdicts import Fits, combined
 from flywheel.errors import MissingPart
 from flywheel.home import Home
-from flywheel.ids import digest
+from flywheel.ids import canonical, digest
 from flywheel.masking import why_no_key
 from flywheel.project import JudgeSection
-from flywheel.records import Image
+from flywheel.records import Image, Message, ModelCall, Text
 from flywheel.settings import secret
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-_TOGETHER = 32
+TOGETHER = 32
 """Verdicts that a grading child waits for together (`environments.isolated`)."""
 
 
@@ -54,6 +54,12 @@ class ModelJudge:
         """`rubric` "" = the project's."""
         return await self._judged("score", rubric, {"answer": whole(answer)}, context, images)
 
+    async def score_call(self, call: ModelCall, *, rubric: str = "") -> Judged:
+        """The prompt is its context; what the answer calls is shown as JSON."""
+        context = "\n\n".join(f"{one.role}: {_shown(one)}" for one in call.input)
+        answer = _shown(call.choices[0].message) if call.choices else ""
+        return await self.score(rubric, answer, context=context)
+
     async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:
         parts = {"first answer": whole(first), "second answer": whole(second)}
         return await self._judged("compare", rubric, parts, context, ())
@@ -65,7 +71,7 @@ class ModelJudge:
     @property
     def limit_s(self) -> float:
         """Seconds that one verdict may take among others: all votes, each with its repair."""
-        waves = ceil(2 * _TOGETHER * self.section.votes / self.section.at_once)
+        waves = ceil(2 * TOGETHER * self.section.votes / self.section.at_once)
         return waves * 2 * self.section.timeout_s + 5
 
     def spent(self) -> str:
@@ -152,6 +158,13 @@ class ModelJudge:
         )
 
 
+def _shown(message: Message) -> str:
+    """Text, calls and their results, as a judge reads them."""
+    said = [message.text] if message.text else []
+    said += [canonical(part).decode() for part in message.parts if not isinstance(part, Text)]
+    return "\n".join(said)
+
+
 def open_judge(
     section: JudgeSection,
     home: Path | None,
@@ -172,9 +185,12 @@ def open_judge(
     """
     import aiohttp  # noqa: F401 - here, so that not every forked child imports it anew
 
+    from environments.judges.learned import LearnedJudge
+
     ledger = Ledger(Home(home).judge) if home is not None else None
     key = _key(section, folder or Path())
-    return ModelJudge(section, project, ledger, key, dict(standings or {}), bytes_of)
+    kind = LearnedJudge if section.kind == "verifier" else ModelJudge
+    return kind(section, project, ledger, key, dict(standings or {}), bytes_of)
 
 
 def _key(section: JudgeSection, folder: Path) -> str | None:

@@ -11,7 +11,7 @@ from environments.board import Outcome
 from environments.judges.contract import Judge, Judged
 from environments.judges.standing import only_informs
 from flywheel.ids import digest
-from flywheel.records import Image
+from flywheel.records import Image, ModelCall
 
 
 class Listening:
@@ -25,6 +25,11 @@ class Listening:
         self, rubric: str, answer: str, *, context: str = "", images: Sequence[Image] = ()
     ) -> Judged:
         said = await self._judge.score(rubric, answer, context=context, images=images)
+        self.heard.append(said)
+        return said
+
+    async def score_call(self, call: ModelCall, *, rubric: str = "") -> Judged:
+        said = await self._judge.score_call(call, rubric=rubric)
         self.heard.append(said)
         return said
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from environments.judges.contract import Judged
 from environments.judges.judge import ModelJudge
-from flywheel.records import Image
+from flywheel.records import Image, ModelCall
 
 
 class Unasked(NamedTuple):
@@ -19,6 +19,9 @@ class Unasked(NamedTuple):
     async def score(
         self, rubric: str, answer: str, *, context: str = "", images: Sequence[Image] = ()
     ) -> Judged:
+        return self._silent("score", rubric)
+
+    async def score_call(self, call: ModelCall, *, rubric: str = "") -> Judged:
         return self._silent("score", rubric)
 
     async def compare(self, rubric: str, first: str, second: str, *, context: str = "") -> Judged:

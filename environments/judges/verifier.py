@@ -60,4 +60,4 @@ def score(likeliest: Iterable[tuple[str, float]]) -> float | str:
     if both and (all(mass.values()) or untold <= _UNSETTLED * (both + untold)):
         return mass[YES] / both
     missing = " and ".join(verdict for verdict, found in mass.items() if not found)
-    return f"{missing} is not among its {len(told)} likeliest tokens: was it trained to judge?"
+    return f"its {len(told)} likeliest tokens lack {missing}: was it trained to judge?"

@@ -16,7 +16,6 @@ from flywheel.records import (
     Message,
     ModelCall,
     Problem,
-    Record,
     Span,
     Trace,
     say,
@@ -66,7 +65,7 @@ def turn_of(tmp_path: Path, home: Home) -> Any:
     return made
 
 
-def put(home: Home, *records: Record) -> None:
+def put(home: Home, *records: Any) -> None:
     Inbox(home).append(list(records))
     commit(home)
 
