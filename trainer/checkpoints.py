@@ -1,4 +1,4 @@
-"""Checkpoints of a run under way: adapter, optimizer, random state, cursor; whole or not there.
+"""Checkpoints of a run under way: what learns, optimizer, random state, cursor; whole or not there.
 
 `step-N/` appears by one rename, with a digest of each file. Resuming takes the newest whole one; a
 damaged one is set aside under another name, with a warning, and the one before it is used. What is
@@ -9,16 +9,16 @@ import logging
 import re
 import shutil
 from dataclasses import dataclass
+from hashlib import blake2b, file_digest
 from pathlib import Path
 
 import msgspec
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save_file
 
 from flywheel.durable import no_space, publish
 from flywheel.errors import CorruptFile, UsageError
-from flywheel.ids import digest_bytes
 
 KEPT = 2
 """The newest, and the one before it in case the newest is damaged."""
@@ -51,6 +51,8 @@ class Checkpoint:
     """`<parameter's index>.<what>`, as in the optimizer's state_dict."""
     random: torch.Tensor
     """torch's CPU generator."""
+    average: dict[str, torch.Tensor] | None = None
+    """Moving average of `weights`, by the same names. None = none is kept."""
 
 
 class _Manifest(msgspec.Struct, frozen=True):
@@ -66,25 +68,27 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """
     final = folder / f"step-{checkpoint.progress.step}"
     temporary = folder / f".{final.name}.tmp"
-    files = {
-        "weights.safetensors": save(checkpoint.weights),
-        "optimizer.safetensors": save({**checkpoint.optimizer, "random": checkpoint.random}),
-        "progress.json": msgspec.json.encode(checkpoint.progress),
+    tensors = {
+        "weights.safetensors": checkpoint.weights,
+        "optimizer.safetensors": {**checkpoint.optimizer, "random": checkpoint.random},
     }
-    manifest = _Manifest({name: digest_bytes(data) for name, data in files.items()})
-    files["manifest.json"] = msgspec.json.encode(manifest)
+    if checkpoint.average is not None:
+        tensors["average.safetensors"] = checkpoint.average
     shutil.rmtree(temporary, ignore_errors=True)
     with no_space(final):
         temporary.mkdir(parents=True)
-        for name, data in files.items():
-            (temporary / name).write_bytes(data)
+        for name, content in tensors.items():
+            save_file(content, temporary / name)
+        (temporary / "progress.json").write_bytes(msgspec.json.encode(checkpoint.progress))
+        manifest = _Manifest({path.name: _digest(path) for path in temporary.iterdir()})
+        (temporary / "manifest.json").write_bytes(msgspec.json.encode(manifest))
         publish(temporary, final)
     for _, old in _steps(folder)[:-KEPT]:
         shutil.rmtree(old)
     return final
 
 
-def newest_checkpoint(folder: Path, job: str) -> Checkpoint | None:
+def newest_checkpoint(folder: Path, job: str) -> Path | None:
     """The newest whole checkpoint; None where there is none, so the run starts at its beginning.
 
     Raises:
@@ -94,17 +98,17 @@ def newest_checkpoint(folder: Path, job: str) -> Checkpoint | None:
         shutil.rmtree(leftover)
     for _, path in reversed(_steps(folder)):
         try:
-            checkpoint = load_checkpoint(path)
+            progress = _whole_progress(path)
         except CorruptFile as error:
             aside = _free_name(path)
             path.rename(aside)
             _log.warning("%s; set aside as %s, going back to the one before", error, aside.name)
             continue
-        if checkpoint.progress.job != job:
+        if progress.job != job:
             raise UsageError(
                 f"{path} belongs to another job: use another run id, or remove {folder.parent}"
             )
-        return checkpoint
+        return path
     return None
 
 
@@ -114,21 +118,41 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         CorruptFile: a file is missing, or is not what was written.
     """
+    progress = _whole_progress(path)
     try:
-        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=_Manifest)
-        files = {name: (path / name).read_bytes() for name in manifest.files}
-        for name, data in files.items():
-            if digest_bytes(data) != manifest.files[name]:
-                raise CorruptFile(f"checkpoint {path} is damaged: {name} is not what was written")
-        optimizer = load(files["optimizer.safetensors"])
+        optimizer = load_file(path / "optimizer.safetensors")
+        average = path / "average.safetensors"
         return Checkpoint(
-            progress=msgspec.json.decode(files["progress.json"], type=Progress),
-            weights=load(files["weights.safetensors"]),
+            progress=progress,
+            weights=load_file(path / "weights.safetensors"),
             random=optimizer.pop("random"),
             optimizer=optimizer,
+            average=load_file(average) if average.exists() else None,
         )
-    except (OSError, KeyError, msgspec.DecodeError, SafetensorError) as error:
+    except (OSError, KeyError, SafetensorError) as error:
         raise CorruptFile(f"checkpoint {path} is damaged: {error}") from error
+
+
+def _whole_progress(path: Path) -> Progress:
+    """How far the checkpoint is, all of whose files are as they were written.
+
+    Raises:
+        CorruptFile: they are not.
+    """
+    try:
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=_Manifest)
+        for name, written in manifest.files.items():
+            if _digest(path / name) != written:
+                raise CorruptFile(f"checkpoint {path} is damaged: {name} is not what was written")
+        return msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"checkpoint {path} is damaged: {error}") from error
+
+
+def _digest(path: Path) -> str:
+    """As `digest_bytes` of its bytes."""
+    with path.open("rb") as file:
+        return file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
 
 
 def settled(folder: Path) -> int:

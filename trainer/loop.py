@@ -1,4 +1,4 @@
-"""The training loop: a feed of samples and a model enter, the model has learnt when it returns.
+"""The training loop: a feed of samples and weights enter, the weights have learnt when it returns.
 
 It knows no algorithm: what a sample weighs in which loss is the sample's, and where samples come
 from is the feed's. One step packs its samples into micro-batches, adds up gradients whose
@@ -6,9 +6,10 @@ denominators count the whole step, clips, and moves. A run that was killed and g
 newest checkpoint ends with the same bits as one that was not.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -17,14 +18,17 @@ from flywheel.errors import FlywheelError
 from flywheel.failpoints import failpoint
 from flywheel.progress import report
 from flywheel.project import TrainSection
-from trainer.checkpoints import Checkpoint, Progress, newest_checkpoint, save_checkpoint
-from trainer.feed import Feed
-from trainer.forward import recompute_layers, trained_logprobs
-from trainer.losses import count_units, reduce
+from trainer.checkpoints import Progress
+from trainer.feed import Fed, Feed
+from trainer.filling import fill, fill_proximal
+from trainer.forward import recompute_layers, score
+from trainer.losses import count_units, reduce, settled
 from trainer.metrics import MetricsFile, StepMetrics
-from trainer.packing import Packed, pack
-from trainer.samples import Sample
+from trainer.packing import AT_ONE, Packed, pack
+from trainer.parallel import whole
 from trainer.schedule import learning_rate
+from trainer.state import State
+from trainer.weights import Weights
 
 
 class Diverged(FlywheelError):
@@ -32,7 +36,7 @@ class Diverged(FlywheelError):
 
 
 def train(
-    model: torch.nn.Module,
+    weights: Weights,
     feed: Feed,
     settings: TrainSection,
     folder: Path,
@@ -40,50 +44,51 @@ def train(
     job: str,
     activation_bytes: int,
 ) -> Progress:
-    """Trains what learns in `model`; resumes from `folder`/checkpoints if there is one of `job`.
+    """Trains `weights`; resumes from `folder`/checkpoints if there is one of `job`.
 
     Raises:
         Diverged: loss or gradient norm is not finite; names step and rows.
     """
-    optimizer = torch.optim.AdamW(
-        _learning(model).values(), lr=0.0, weight_decay=settings.weight_decay
-    )
-    checkpoints = folder / "checkpoints"
-    progress = _resume(model, optimizer, checkpoints, job)
-    if progress.step:
-        feed.trained(progress.step)
-    with MetricsFile(folder / "metrics.jsonl", after=progress.step) as metrics:
-        report("training", progress.step, feed.steps)
-        while fed := feed.take(step := progress.step + 1):
+    state = State(weights, settings, folder / "checkpoints", job)
+    after, lines = state.progress.step, folder / "metrics.jsonl"
+    if after:
+        feed.trained(after)
+    with (
+        MetricsFile(lines, after=after)
+        if weights.ranks.first
+        else contextlib.nullcontext() as metrics
+    ):
+        report("training", after, feed.steps)
+        while fed := feed.take(step := state.progress.step + 1):
             rate = learning_rate(step, feed.steps, settings)
-            line = _step(model, optimizer, fed.samples, settings, step, rate, activation_bytes)
-            metrics.append(line)
-            progress = _advanced(progress, line, len(fed.samples))
+            line = _step(state, fed, settings, step, rate, activation_bytes)
+            if metrics is not None:
+                metrics.append(line)
+            state.progress = _advanced(state.progress, line, len(fed.samples))
             failpoint("train.after_step")
             feed.trained(step)
             if step % settings.checkpoint_every == 0 or step == feed.steps:
-                _save(model, optimizer, checkpoints, progress)
+                state.save()
             report("training", step, feed.steps, f"loss {line.loss:.4f}")
-    model.eval()
-    return progress
+    weights.model.eval()
+    return state.progress
 
 
 def _step(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    samples: Sequence[Sample],
-    settings: TrainSection,
-    step: int,
-    rate: float,
-    activation_bytes: int,
+    state: State, fed: Fed, settings: TrainSection, step: int, rate: float, activation_bytes: int
 ) -> StepMetrics:
     started = time.perf_counter()
-    model.train()
+    weights, optimizer = state.weights, state.optimizer
+    weights.model.train()
+    samples = fill(weights, fed.samples, settings)
     counts = count_units(samples, settings)
-    packs = pack(samples, settings.micro_tokens)
+    packs = pack(
+        samples, settings.micro_tokens, weights.ranks.world, width=weights.model.config.hidden_size
+    )
     optimizer.zero_grad(set_to_none=True)
-    loss = sum(_gradients(model, each, counts, settings, activation_bytes) for each in packs)
-    norm = float(torch.nn.utils.clip_grad_norm_(_learning(model).values(), settings.clip))
+    sums = _gradients(weights, packs, counts, settings, activation_bytes)
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(weights.learning.values(), settings.clip)))
+    loss = sums.pop("loss")
     if not (math.isfinite(loss) and math.isfinite(norm)):
         rows = ", ".join(sample.row_id for sample in samples)
         raise Diverged(
@@ -93,35 +98,50 @@ def _step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
+    weights.moved()
     tokens = sum(len(sample.token_ids) for sample in samples)
     seconds = time.perf_counter() - started
     return StepMetrics(
         step=step,
         loss=loss,
-        ce_tokens=counts.get("ce", 0),
+        ce_tokens=int(counts.get("ce", 0)),
         tokens=tokens,
-        computed_tokens=sum(len(each.token_ids) for each in packs),
+        computed_tokens=sum(len(each.token_ids) for each in packs if each.samples),
         micro_batches=len(packs),
         learning_rate=rate,
         grad_norm=norm,
         tokens_per_second=tokens / seconds,
         seconds=seconds,
+        measured={**settled(sums), **fed.report},
     )
 
 
 def _gradients(
-    model: torch.nn.Module,
-    packed: Packed,
-    counts: dict[str, int],
+    weights: Weights,
+    packs: Sequence[Packed],
+    counts: Mapping[str, float],
     settings: TrainSection,
     activation_bytes: int,
-) -> float:
-    """Adds this micro-batch's gradients; returns its share of the step's loss."""
-    recompute_layers(model, len(packed.token_ids), activation_bytes)
-    reduced = reduce(packed, trained_logprobs(model, packed), counts, settings)
-    loss = torch.stack(list(reduced.shares.values())).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return float(loss.detach())
+) -> dict[str, float]:
+    """Adds up this rank's micro-batches' gradients, with all ranks'. Returns the step's `loss`, its
+    parts as `loss/COMPONENT`, and stats, over all ranks."""
+    ranks = weights.ranks
+    entropies = bool({name.partition("/")[0] for name in counts} - AT_ONE)
+    found: dict[str, list[torch.Tensor]] = {}
+    for at in range(0, len(packs), ranks.world):
+        # All ranks recompute the same layers: these gather weights, which all must do together.
+        largest = max(len(each.token_ids) for each in packs[at : at + ranks.world])
+        recompute_layers(weights.model, largest, activation_bytes)
+        packed = packs[at + ranks.rank]
+        scores = weights.apply(score, packed, entropies=entropies)
+        packed = fill_proximal(packed, scores.logprobs, settings)
+        reduced = reduce(packed, scores.logprobs, counts, settings, scores.entropies)
+        # FSDP2 takes the mean over ranks of what is one rank's share of a sum.
+        (reduced.loss * ranks.world).backward()  # type: ignore[no-untyped-call]
+        parts = {f"loss/{name}": share for name, share in reduced.shares.items()}
+        for name, value in ({"loss": reduced.loss} | parts | reduced.stats).items():
+            found.setdefault(name, []).append(value.detach())
+    return ranks.summed({name: math.fsum(map(float, all_)) for name, all_ in found.items()})
 
 
 def _advanced(progress: Progress, line: StepMetrics, samples: int) -> Progress:
@@ -134,40 +154,3 @@ def _advanced(progress: Progress, line: StepMetrics, samples: int) -> Progress:
         tokens=progress.tokens + line.tokens,
         seconds=progress.seconds + line.seconds,
     )
-
-
-def _learning(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
-
-
-def _save(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, progress: Progress
-) -> None:
-    failpoint("train.before_checkpoint")
-    state = {
-        f"{index}.{what}": value
-        for index, values in optimizer.state_dict()["state"].items()
-        for what, value in values.items()
-    }
-    weights = {name: value.detach() for name, value in _learning(model).items()}
-    save_checkpoint(folder, Checkpoint(progress, weights, state, torch.get_rng_state()))
-    failpoint("train.after_checkpoint")
-
-
-def _resume(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, job: str
-) -> Progress:
-    """Puts model, optimizer and random state where the newest checkpoint left them."""
-    checkpoint = newest_checkpoint(folder, job)
-    if checkpoint is None:
-        return Progress(job=job)
-    with torch.no_grad():
-        for name, parameter in _learning(model).items():
-            parameter.copy_(checkpoint.weights[name])
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in checkpoint.optimizer.items():
-        index, what = key.split(".", 1)
-        state.setdefault(int(index), {})[what] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    torch.set_rng_state(checkpoint.random)
-    return checkpoint.progress

@@ -2,7 +2,8 @@
 
 peft's layer makes four tensors as wide as its output, and as many again for the backward pass. Here
 the low-rank part is added in place by the matrix product itself. Only adapters without dropout or
-bias are fused; what an adapter is and how it is saved stays peft's.
+bias are fused; what an adapter is and how it is saved stays peft's. A layer computes in its frozen
+weight's number format, whatever the adapter is kept in.
 """
 
 from functools import partial
@@ -38,11 +39,12 @@ def _forward(module: Any, name: str, hidden: torch.Tensor) -> torch.Tensor:
     if module.disable_adapters or module.active_adapters != [name]:
         return type(module).forward(module, hidden)  # type: ignore[no-any-return]
     apply: Any = _LoraLinear.apply
+    weight = module.base_layer.weight
     out: torch.Tensor = apply(
-        hidden.reshape(-1, hidden.shape[-1]),
-        module.base_layer.weight,
-        module.lora_A[name].weight,
-        module.lora_B[name].weight,
+        hidden.reshape(-1, hidden.shape[-1]).to(weight.dtype),
+        weight,
+        module.lora_A[name].weight.to(weight.dtype),
+        module.lora_B[name].weight.to(weight.dtype),
         module.scaling[name],
     )
     return out.view(*hidden.shape[:-1], -1)

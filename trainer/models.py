@@ -217,10 +217,18 @@ def delete_adapter(model: Any, name: str) -> None:
         use_adapter(model, None)
 
 
-def save_adapter(model: Any, name: str, folder: Path) -> None:
+def adapter_tensors(model: Any, name: str) -> dict[str, Any]:
+    """An adapter's matrices by the names that they have in its file, but for its prefix."""
+    return {key: parameter.detach() for key, parameter in _parameters(model, name)}
+
+
+def save_adapter(
+    model: Any, name: str, folder: Path, tensors: dict[str, Any] | None = None
+) -> None:
     """Publishes an adapter in peft's format, whole or not at all; an existing folder is kept.
 
-    Keys carry no adapter name: that is the form that peft and vLLM read.
+    `tensors` are its matrices where the model's own are not whole here. Keys carry no adapter name:
+    that is the form that peft and vLLM read.
     """
     import torch
     from safetensors.torch import save
@@ -232,15 +240,15 @@ def save_adapter(model: Any, name: str, folder: Path) -> None:
     settings["target_modules"] = sorted(config.target_modules)
     settings["inference_mode"] = True
     settings["base_model_name_or_path"] = None
-    tensors = {
-        _PREFIX + key: parameter.detach().to(torch.float32).contiguous().clone()
-        for key, parameter in _parameters(model, name)
+    written = {
+        _PREFIX + key: tensor.to("cpu", torch.float32, copy=True).contiguous()
+        for key, tensor in (tensors or adapter_tensors(model, name)).items()
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         with durable.no_space(folder):
-            (temporary / _WEIGHTS).write_bytes(save(tensors, metadata={"format": "pt"}))
+            (temporary / _WEIGHTS).write_bytes(save(written, metadata={"format": "pt"}))
             text = json.dumps(settings, indent=2, sort_keys=True, default=_plain) + "\n"
             (temporary / _CONFIG).write_text(text, encoding="utf-8")
             os.chmod(temporary, 0o755)

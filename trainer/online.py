@@ -42,7 +42,7 @@ class Batches:
         """`weights` are still those that the run starts from."""
         self.steps = steps
         self.pairs = pairs
-        self.old = probe_logprobs(weights.model, pairs)
+        self.old = weights.apply(probe_logprobs, pairs)
         """Under the weights that the run starts from."""
         self._folder, self._weights, self._patience_s = folder, weights, patience_s
 
@@ -51,7 +51,8 @@ class Batches:
         Raises:
             FlywheelError: no batch came for too long, or it has no samples.
         """
-        spool.drop_batches(self._folder, up_to=settled(self._folder / "checkpoints"))
+        if self._weights.ranks.first:
+            spool.drop_batches(self._folder, up_to=settled(self._folder / "checkpoints"))
         if step > self.steps:
             return None
         started = time.monotonic()
@@ -59,22 +60,25 @@ class Batches:
         if batch is None:
             return None
         waited = time.monotonic() - started
-        return Fed(batch.samples, {**batch.report, "trainer_waited_s": waited})
+        return Fed(batch.samples, {**batch.report, "waited_s": waited})
 
     def trained(self, step: int) -> None:
         """Publishes the version, unless it or a newer one was."""
-        if step <= max(spool.versions(self._folder), default=0):
+        ranks, folder = self._weights.ranks, self._weights.folder
+        if ranks.agreed(lambda: step <= max(spool.versions(self._folder), default=0)):
             return
         failpoint("train.before_version")
         final = spool.version_folder(self._folder, step)
         temporary = final.with_name(f".{final.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
         with durable.no_space(final):
-            temporary.mkdir(parents=True)
-            self._weights.save(temporary / self._weights.kind)
-            new = probe_logprobs(self._weights.model, self.pairs)
-            write_probe(temporary / "probe.json", self.pairs, new=new, old=self.old)
-            durable.publish(temporary, final)
+            if ranks.first:
+                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.mkdir(parents=True)
+            self._weights.save(temporary / folder)
+            new = self._weights.apply(probe_logprobs, self.pairs)
+            if ranks.first:
+                write_probe(temporary / "probe.json", self.pairs, new=new, old=self.old)
+                durable.publish(temporary, final)
         failpoint("train.after_version")
 
 

@@ -57,12 +57,15 @@ def probe_logprobs(model: Any, pairs: Sequence[ProbePair]) -> list[tuple[float, 
 
     found = []
     model.eval()
-    with torch.inference_mode():
+    device = next(model.parameters()).device
+    with torch.no_grad():
         for pair in pairs:
-            ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
+            ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]], device=device)
             first = len(pair.prompt_ids) - 1
             hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0, first:-1]
-            logprobs = model.lm_head(hidden).log_softmax(-1)
+            logits = model.lm_head(hidden)
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            logprobs = wide.log_softmax(-1)
             picked = logprobs.gather(1, ids[0, first + 1 :, None])[:, 0]
             found.append(tuple(picked.tolist()))
     return found

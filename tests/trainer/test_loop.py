@@ -15,6 +15,7 @@ from trainer.metrics import read
 from trainer.models import add_adapter, load_base, use_attention
 from trainer.samples import Sample
 from trainer.schedule import batches, learning_rate
+from trainer.weights import Weights
 
 TINY = Path(__file__).resolve().parents[1] / "sorting" / "base"
 SETTINGS = TrainSection(epochs=2, batch=3, warmup_steps=2, checkpoint_every=100)
@@ -23,7 +24,7 @@ SETTINGS = TrainSection(epochs=2, batch=3, warmup_steps=2, checkpoint_every=100)
 def run(model: Any, samples: list[Sample], folder: Path, **changes: Any) -> Any:
     settings = SETTINGS.model_copy(update=changes)
     feed = Epochs(samples, settings)
-    return train(model, feed, settings, folder, job="j", activation_bytes=1 << 30)
+    return train(Weights(model), feed, settings, folder, job="j", activation_bytes=1 << 30)
 
 
 def learnt(model: Any) -> list[torch.Tensor]:
