@@ -110,7 +110,7 @@ class CurateSection(Section):
     """In this order, after the leakage check: docs/extending.md says what each does. A list of your
     own replaces the whole default. With `dpo`, `kto`, `reward` and `process_reward` the default is
     `fidelity` (renderable too), `confirmed`, `exact_duplicates`, `length`; with `recorded` the
-    same, of token-exact answers."""
+    same, of token-exact answers; with `teacher` the usual ones, of text too."""
     near_duplicate: float = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
     min_rows: int = Field(8, ge=1)
@@ -161,6 +161,20 @@ _RECORDED: dict[str, Any] = {
     "sources": ("recorded",),
 }
 """And with `recorded`, which learns from bad answers too, but from none without its tokens."""
+_TAUGHT: dict[str, Any] = {
+    "rules": (
+        {"name": "fidelity", "accept": ("trainable", "renderable")},
+        {"name": "confirmed"},
+        {"name": "min_reward", "value": 1.0},
+        {"name": "exact_duplicates"},
+        {"name": "length", "max_tokens": 2048},
+        {"name": "per_problem", "keep": 1},
+    ),
+}
+"""And with `teacher`, whose answers may come as text alone."""
+_CURATED: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(PREFERENCES, _PREFERRED), "recorded": _RECORDED, "teacher": _TAUGHT,
+}  # fmt: skip
 Number = Literal["float32", "bfloat16"]
 
 
@@ -493,9 +507,8 @@ class Project(Section):
             return given
         train, curate = given.get("train"), given.get("curate", {})
         algorithm = train.get("algorithm") if isinstance(train, dict) else None
-        usual = _PREFERRED if algorithm in PREFERENCES else _RECORDED
-        if algorithm in (*PREFERENCES, "recorded") and isinstance(curate, dict):
-            return {**given, "curate": {**usual, **curate}}
+        if algorithm in _CURATED and isinstance(curate, dict):
+            return {**given, "curate": {**_CURATED[algorithm], **curate}}
         return given
 
     @property

@@ -7,10 +7,13 @@ their ids and seeds, so that they too are never there twice.
 
 from typing import TYPE_CHECKING, Any
 
+from flywheel.errors import UsageError
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.progress import report
+from flywheel.project import Project, TeacherSection
 from flywheel.records import Origin
+from flywheel.settings import secret
 from tasks.judges import judge_of
 from tasks.playing import graded, opens
 from tasks.rl_problems import is_online
@@ -55,10 +58,11 @@ def sample_chunk(turn: Turn, number: int, problem_ids: list[str]) -> dict[str, A
     rollouts = answers(
         turn,
         problem_ids,
-        turn.start,
+        speaker(turn),
         name=f"rollouts-{turn.run_id}-{number}",
         origin="rollout",
         samples=project.rollouts.samples,
+        sampler=teacher_of(project, turn.start),
     )
     failpoint("turn.after_chunk")
     return rollouts
@@ -73,8 +77,12 @@ def answers(
     origin: Origin,
     samples: int,
     side: str = "",
+    sampler: "Sampler | None" = None,
 ) -> dict[str, Any]:
-    """Samples, grades and commits the answers of `model` to some problems, as one segment."""
+    """Samples, grades and commits the deployment's answers to some problems, as one segment.
+
+    `sampler`: who answers in its place.
+    """
     from environments.grading import score
     from environments.rollouts import sample
     from storage.committer import commit
@@ -82,7 +90,8 @@ def answers(
     from storage.queries import problems as stored
 
     project = project_of(turn)
-    environment, sampler = environment_of(project), sampler_of(deployment)
+    environment, ours = environment_of(project), sampler is None or sampler.tokens
+    sampler = sampler or sampler_of(deployment)
     known = {one.id: one for one in stored(home(), ids=problem_ids)}
     done = sample(
         environment,
@@ -96,8 +105,12 @@ def answers(
         origin=origin,
         side=side,
         chunk_id=name,
+        gang=ours,
         opens=opens(
-            environment, sampler, run_folder(turn) / "runtimes", base=deployment.base_model
+            environment,
+            sampler,
+            run_folder(turn) / "runtimes",
+            base=deployment.base_model if ours else None,
         ),
     )
     given = graded(environment, done, known, judge_of(project, home()))
@@ -124,3 +137,27 @@ def sampler_of(deployment: Deployment) -> "Sampler":
         template_digest=said.get("template_digest"),
         tokenizer_digest=said.get("tokenizer_digest"),
     )
+
+
+def teacher_of(project: Project, deployment: Deployment) -> "Sampler | None":
+    """Whose answers a run with `algorithm = "teacher"` learns from. A teacher elsewhere may be of
+    any make: its answers come as text. None = the run learns from its own.
+
+    Raises:
+        UsageError: its key is not set, or it is elsewhere and not named.
+    """
+    from environments.rollouts import Sampler
+
+    if project.train.algorithm != "teacher":
+        return None
+    section = project.train.teacher or TeacherSection()
+    if section.url is None:
+        model = section.model or "base"
+        return sampler_of(deployment)._replace(model=model, deployment=f"teacher {model}")
+    key = secret(section.key_env) if section.key_env else None
+    if section.key_env and not key:
+        raise UsageError(f"the teacher's key is in {section.key_env}, which is not set")
+    if section.model is None:
+        raise UsageError(f"train.teacher: which model of {section.url}? Name it in `model`")
+    named = f"teacher {section.model}"
+    return Sampler(section.url, section.model, key=key, deployment=named, tokens=False)
