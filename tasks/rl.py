@@ -1,14 +1,14 @@
 """Training while it samples: rollouts of one engine, one trainer's process, and what is between.
 
-Enter runs, each a turn with its dataset of problems; leaves, in each run's folder, what the trainer
-leaves of any run. Several share the engine fairly. Invariant: all that decides how far a run is
+Enter a run, with its dataset of problems; leaves, in its folder, what the trainer leaves of any
+run. Several in one process share the engine fairly. Invariant: all that decides how far a run is
 lies in files (groups that ended, batches that were put, versions that were written), so that the
 same call after a kill goes on.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from flywheel.project import Project
 from tasks.judges import judge_of
 from tasks.player import Rules, players
 from tasks.rl_learner import SpoolLearner
+from tasks.rl_loop import Shared, shared
 from tasks.rl_problems import environments_of, mixture_of, problems_in
 from tasks.rl_trainer import TrainerProcess
 from tasks.teachers import teaching
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from serving.interception import Served
     from serving.publishing import Seat
     from trainer.algorithms.contract import Context, Group, Prepared
-    from trainer.orchestrator.sharing import Slots
     from trainer.orchestrator.source import Source
     from trainer.render import Rendering
 
@@ -63,26 +63,23 @@ class Online(NamedTuple):
         return f"{self.project.name}-{self.run_id[:12]}"
 
 
-def train_online(runs: Sequence[Online]) -> list[BaseException | None]:
-    """Trains all side by side; what each failed of, None = it did not. One that fails leaves the
-    others the engine."""
-    from trainer.orchestrator.sharing import Slots
+def train_online(run: Online) -> None:
+    """Plays, grades and trains until the run's last step, beside the process's other runs.
 
-    async def together() -> list[BaseException | None]:
-        slots = Slots(max(run.project.train.rl.slots for run in runs))
-        with engine() as client:
-            work = (_trained(run, client, slots) for run in runs)
-            return await asyncio.gather(*work, return_exceptions=True)
-
-    return asyncio.run(together())
+    Raises:
+        FlywheelError: it cannot go on; what it has is kept.
+    """
+    with shared() as loop, engine() as client:
+        loop.run(_trained(run, client, loop))
 
 
-async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
+async def _trained(run: Online, client: "EngineClient", loop: Shared) -> None:
     from serving.publishing import WeightPublisher
     from trainer.algorithms.contract import Context
     from trainer.orchestrator.driver import orchestrate
 
-    environments, source = environments_of(run.project), source_of(run)
+    rl, source = run.project.train.rl, source_of(run)
+    environments = environments_of(run.project)
     served, seat = await asyncio.to_thread(seat_of, run, client)
     publisher = WeightPublisher(run.name, [seat])
     playing = players(
@@ -105,12 +102,12 @@ async def _trained(run: Online, client: "EngineClient", slots: "Slots") -> None:
             learner = learner_of(run, environments, source, trainer, context)
             await orchestrate(
                 source,
-                run.project.train.rl,
+                rl,
                 workers,
                 learner,
-                Keeping(publisher, run.folder, run.project.train.rl.keep_versions),
+                Keeping(publisher, run.folder, rl.keep_versions),
                 run=run.run_id,
-                shared={ENGINE: slots},
+                shared={ENGINE: loop.slots(client.url, rl.slots)},
             )
             spool.end(run.folder, max(spool.versions(run.folder), default=0))
             await trainer.ended()

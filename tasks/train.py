@@ -37,9 +37,7 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
         if is_elsewhere(project_of(turn)):
             train_elsewhere(turn, problems_of(dataset), run.tracked.follow)
         elif is_online(project_of(turn)):
-            (failure,) = train_online([run.online])
-            if failure is not None:
-                raise failure
+            train_online(run.online)
         elif settings().trainer == "inline":
             from trainer.job import run as run_job
 

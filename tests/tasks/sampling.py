@@ -1,0 +1,119 @@
+"""Runs that sample while they train, on the tiny model, without a turn around them.
+
+`python -m tests.tasks.sampling HOME FOLDER RUN` trains one that `prepared` wrote, in a process that
+a test may kill.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from environments.load import load_environment
+from flywheel import durable
+from flywheel.home import Home
+from flywheel.project import Project, load_project
+from flywheel.records import Problem
+from tests.flows.conftest import load_traffic
+
+
+def write_project(folder: Path, name: str, train: str) -> Project:
+    """The sorting project under another name, with these lines of [train]."""
+    sorting = Path(__file__).resolve().parents[1] / "sorting"
+    folder.mkdir(parents=True)
+    (folder / "environment.py").write_bytes((sorting / "environment.py").read_bytes())
+    (folder / "base").symlink_to(sorting / "base")
+    text = (sorting / "flywheel.toml").read_text().replace('"sorting"', f'"{name}"', 1)
+    before, gate, after = text.partition("[gate]")
+    (folder / "flywheel.toml").write_text(before + train + gate + after)
+    return load_project(folder)
+
+
+def problems(count: int, seed: int = 0) -> list[Problem]:
+    made = {}
+    for ask in load_traffic().asks(2 * count, seed=seed):
+        one = Problem(
+            environment="sorting", messages=ask.messages, answer=ask.answer,
+            text=ask.messages[-1].text,
+        )  # fmt: skip
+        made[one.id] = one
+    return list(made.values())[:count]
+
+
+def prepared(home: Home, project: Project, run_id: str, count: int = 64) -> Any:
+    """The run's dataset and job; returns it ready to be trained."""
+    from storage.committer import commit
+    from storage.curate import curate
+    from storage.datasets import write_dataset
+    from storage.inbox import Inbox
+    from tasks.rl_problems import rows_of
+    from trainer.job import Job
+
+    posed = problems(count)
+    Inbox(home).append(posed, name=f"posed-{run_id}")
+    made = curate(rows_of({"sorting": posed}), (), [], 0.7)
+    dataset = write_dataset(home, project.name, made, parents=(run_id,), rules=())
+    Inbox(home).append([dataset], name=f"dataset-{run_id}")
+    commit(home)
+    folder = home.runs / run_id
+    job = Job(
+        run_id=run_id,
+        base_model=str(project.folder / "base"),
+        online=True,
+        train=project.train.model_dump(mode="json"),
+        out=str(folder),
+        threads=1,
+    )
+    durable.write(folder / "job.json", msgspec.json.encode(job))
+    durable.write(folder / "dataset", dataset.id.encode())
+    return online(home, project, run_id)
+
+
+def online(home: Home, project: Project, run_id: str) -> Any:
+    from serving.routing import base_deployment
+    from tasks.rl import Online
+
+    folder = home.runs / run_id
+    return Online(
+        project,
+        run_id,
+        base_deployment(project.name, str(project.folder / "base")),
+        (folder / "dataset").read_text(),
+        folder / "job.json",
+        lambda: None,
+    )
+
+
+def heldout(home: Home, project: Project, model: str, count: int = 96) -> float:
+    """The mean reward of sampled answers to problems that no run has seen."""
+    from environments.grading import grade, score
+    from environments.rollouts import Sampler, sample
+    from tasks.turns import engine
+
+    asked = problems(count, seed=99)
+    environment = load_environment("environment.py:Sorting", project.folder)
+    with engine() as client:
+        sampler = Sampler(client.url, model)
+        done = sample(
+            environment, asked, sampler, run_id="heldout", project=project.name, samples=2,
+            temperature=1.0, max_tokens=16, origin="evaluation",
+        )  # fmt: skip
+    known = {one.id: one for one in asked}
+    scores = [
+        score(grade(environment, one.trace, known[str(one.trace.problem_id)])) for one in done
+    ]
+    return sum(value or 0.0 for value in scores) / len(scores)
+
+
+def main(root: str, folder: str, run_id: str) -> None:
+    from flywheel.settings import load, quiet_dependencies
+    from tasks.rl import train_online
+
+    quiet_dependencies(Home(Path(root)))
+    load()
+    train_online(online(Home(Path(root)), load_project(Path(folder)), run_id))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
