@@ -7,9 +7,7 @@ twice, and whatever else is logged is written whole (`tasks.tracking_page`).
 import contextlib
 import functools
 import getpass
-import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -19,8 +17,11 @@ from flywheel.home import Home
 from flywheel.progress import report
 from serving.registry import open_mlflow, telling
 from tasks.gates import Verdict
-from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plot
+from tasks.rl_problems import is_online
+from tasks.tracking_metrics import raise_alarms, rows_of, send, sent_so_far
+from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plots
 from tasks.turns import Turn, home, project_of, run_folder
+from trainer.alarms import Heldout
 
 TAG = "flywheel.run_id"
 P = ParamSpec("P")
@@ -64,8 +65,9 @@ class Tracked:
         with telling(home()):
             client = client_at(home())
             run_id = run_of(client, turn)
-            sent = max((one.step for one in client.get_metric_history(run_id, "loss")), default=-1)
-            tracked = cls(client, run_id, run_folder(turn) / "metrics.jsonl", sent)
+            metrics = run_folder(turn) / "metrics.jsonl"
+            sent = sent_so_far(client, run_id, rows_of(metrics))
+            tracked = cls(client, run_id, metrics, sent)
             tracked.describe(turn, dataset)
             try:
                 yield tracked
@@ -79,11 +81,12 @@ class Tracked:
 
         project = project_of(turn)
         train = project.train
-        self.steps = train.epochs * math.ceil(dataset["rows"] / train.batch)
+        once = math.ceil(dataset["rows"] / train.batch)
+        self.steps = train.rl.steps if is_online(project) else train.epochs * once
         report("training", 0, self.steps)
         settings = {
-            **{f"train.{k}": v for k, v in project.train.model_dump(mode="json").items()},
-            **{f"rollouts.{k}": v for k, v in project.rollouts.model_dump(mode="json").items()},
+            **_flat("train", project.train.model_dump(mode="json")),
+            **_flat("rollouts", project.rollouts.model_dump(mode="json")),
             "champion": turn.champion,
             "dataset": dataset["dataset"],
             "rows": dataset["rows"],
@@ -112,40 +115,34 @@ class Tracked:
         )
 
     def follow(self) -> None:
-        """Sends the steps that were not sent yet."""
-        from mlflow.entities import Metric
-
-        rows = self._unsent()
-        now = int(time.time() * 1000)
-        batch = [
-            Metric(name, float(value), now, row["step"])
-            for row in rows
-            for name, value in row.items()
-            if name != "step" and isinstance(value, int | float)
-        ]
-        for start in range(0, len(batch), 900):
-            self.client.log_batch(self.run_id, metrics=batch[start : start + 900])
-        if rows:
-            self.sent = rows[-1]["step"]
-            report("training", self.sent, self.steps, f"loss {rows[-1]['loss']:.4f}")
-
-    def _unsent(self) -> list[dict[str, Any]]:
-        return [row for row in _rows(self.metrics) if row["step"] > self.sent]
+        """Sends the steps that were not sent yet, and raises alarms over all of them."""
+        rows = rows_of(self.metrics)
+        new = [row for row in rows if row["step"] > self.sent]
+        if not new:
+            return
+        send(self.client, self.run_id, new)
+        raise_alarms(self.client, self.run_id, rows)
+        self.sent = new[-1]["step"]
+        loss = new[-1].get("loss")
+        report("training", self.sent, self.steps, "" if loss is None else f"loss {loss:.4f}")
 
     def finish(self, found: dict[str, Any]) -> None:
-        log_training_plot(self.client, self.run_id, _rows(self.metrics))
+        rows = rows_of(self.metrics)
+        log_training_plots(
+            self.client, self.run_id, rows, raise_alarms(self.client, self.run_id, rows)
+        )
         self.client.log_metric(self.run_id, "training_seconds", found["seconds"])
         self.client.set_tag(self.run_id, "flywheel.checkpoint", found["checkpoint_id"])
         self.client.set_terminated(self.run_id, "FINISHED")
 
 
-def _rows(metrics: Path) -> list[dict[str, Any]]:
-    rows = []
-    if metrics.exists():
-        for line in metrics.read_text().splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # the line being written
-                rows.append(json.loads(line))
-    return rows
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    """Dotted keys: a section's own fields are parameters too."""
+    if isinstance(value, dict):
+        return {
+            key: one for part in value for key, one in _flat(f"{name}.{part}", value[part]).items()
+        }
+    return {name: value}
 
 
 def run_of(client: Any, turn: Turn, kind: str = "turn") -> str:
@@ -192,6 +189,9 @@ def log_evaluation(
     log_table(client, mlflow_run_id, [overall, *said["slices"]], "evaluation/slices.json")
     log_table(client, mlflow_run_id, pairs, "evaluation/pairs.json")
     log_heldout_plot(client, mlflow_run_id, said)
+    if overall["difference"] is not None:
+        gained = Heldout(overall["difference"], overall["low"], overall["high"])
+        raise_alarms(client, mlflow_run_id, rows_of(run_folder(turn) / "metrics.jsonl"), gained)
     client.log_text(mlflow_run_id, said["reason"], "evaluation/verdict.txt")
     log_dataset(
         client,

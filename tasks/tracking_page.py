@@ -5,9 +5,14 @@ is written whole under its own name, so that a step that is done again changes n
 """
 
 import json
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from trainer.alarms import Alarm
+from trainer.panels import MOST_LINES, drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,6 +20,10 @@ if TYPE_CHECKING:
 _INPUTS = {"training": "training", "evaluation": "evaluation"}
 _OLD, _NEW, _GRID = "#6b7280", "#2563eb", "#d1d5db"
 """The champion, the candidate, and lines behind them."""
+_LINES = (_NEW, "#2f9e6e", "#e07b39", "#8b5cf6", _OLD, "#0ea5a5")
+_ALARMED = "#d1495b"
+_ACROSS = 3
+"""Panels in a row."""
 _COLUMNS = ("messages", "completion", "tools", "reward", "slice", "origin", "confirmed_by")
 _TABLES = "mlflow.loggedArtifacts"
 
@@ -61,10 +70,15 @@ def log_table(client: Any, run_id: str, rows: Sequence[Mapping[str, Any]], file:
         client.set_tag(run_id, _TABLES, json.dumps([*known, this]))
 
 
-def log_training_plot(client: Any, run_id: str, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Loss and learning rate over the steps."""
-    if metrics:
+def log_training_plots(
+    client: Any, run_id: str, metrics: Sequence[Mapping[str, Any]], alarms: Sequence[Alarm]
+) -> None:
+    """Loss and learning rate over the steps; and the run on one page, a panel for each thing that
+    was measured."""
+    if {"loss", "learning_rate"} <= _measured(metrics):
         client.log_figure(run_id, training_plot(metrics), "plots/training.png")
+    if drawn(_measured(metrics)):
+        client.log_figure(run_id, run_plot(metrics, alarms), "plots/run.png")
 
 
 def log_heldout_plot(client: Any, run_id: str, said: Mapping[str, Any]) -> None:
@@ -94,6 +108,44 @@ def training_plot(metrics: Sequence[Mapping[str, Any]]) -> "Figure":
     rate.set_ylabel("learning rate")
     figure.legend(loc="outside upper right", ncols=2)
     return figure
+
+
+def run_plot(metrics: Sequence[Mapping[str, Any]], alarms: Sequence[Alarm] = ()) -> "Figure":
+    """Small charts of all that a run measured, the same panels as the dashboard's; a red line where
+    an alarm began, its reason below."""
+    from matplotlib.figure import Figure
+
+    panels = drawn(_measured(metrics))
+    rows = -(-len(panels) // _ACROSS)
+    figure = Figure(figsize=(4.2 * _ACROSS, 2.5 * rows + 0.5 * len(alarms)), layout="constrained")
+    grid = figure.subplots(rows, _ACROSS, squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        for color, (name, label) in zip(_LINES * MOST_LINES, panel.lines, strict=False):
+            points = [(row["step"], row[name]) for row in metrics if _drawable(row.get(name))]
+            axes.plot(*zip(*points, strict=True), color=color, label=label, linewidth=1.4,
+                      marker="." if len(points) < 40 else "")  # fmt: skip
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_ylabel(panel.unit, fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(color=_GRID, linewidth=0.5)
+        if len(panel.lines) > 1:
+            axes.legend(fontsize=6)
+        for one in alarms:
+            axes.axvline(one.step, color=_ALARMED, linewidth=0.8, linestyle=":")
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_axis_off()
+    if alarms:
+        said = "\n".join(textwrap.fill(one.reason, 40 * _ACROSS) for one in alarms)
+        figure.supxlabel(said, fontsize=8, color=_ALARMED)
+    return figure
+
+
+def _measured(metrics: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {name for row in metrics for name, value in row.items() if _drawable(value)}
+
+
+def _drawable(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def heldout_plot(said: Mapping[str, Any]) -> "Figure":
