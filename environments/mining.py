@@ -175,17 +175,25 @@ def sided(
 
 
 def choose(
-    problems: Iterable[Problem], limit: int, seen: AbstractSet[str] = frozenset()
+    problems: Iterable[Problem],
+    limit: int,
+    seen: AbstractSet[str] = frozenset(),
+    *,
+    known: bool = True,
 ) -> list[Problem]:
-    """At most `limit` problems with a known answer: those not `seen` (ids) first, among them what
-    was picked (`environments.picking`), then by hash."""
-    known = [problem for problem in problems if problem.answer is not None]
+    """At most `limit` problems: those not `seen` (ids) first, among them what was picked
+    (`environments.picking`), then by hash.
 
-    def order(problem: Problem) -> tuple[bool, float, str]:
+    Args:
+        known: only with a known answer. False = those with one first.
+    """
+    problems = [one for one in problems if one.answer is not None or not known]
+
+    def order(problem: Problem) -> tuple[bool, bool, float, str]:
         rank = problem.attributes.get("pick", float("inf"))
-        return problem.id in seen, rank, digest("choose", problem.id)
+        return problem.answer is None, problem.id in seen, rank, digest("choose", problem.id)
 
-    return sorted(known, key=order)[:limit]
+    return sorted(problems, key=order)[:limit]
 
 
 def _with(problem: Problem, **attributes: Any) -> Problem:

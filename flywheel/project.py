@@ -512,6 +512,11 @@ class Project(Section):
         return given
 
     @property
+    def judges(self) -> bool:
+        """Whether its model judges answers rather than gives them."""
+        return self.train.algorithm in ("reward", "process_reward")
+
+    @property
     def traffic(self) -> str:
         """The project whose answers, and what was said of them, this one learns from."""
         return self.curate.answers_of or self.name

@@ -94,7 +94,9 @@ def calibrate(project: Project, home: Home, *, limit: int = 1000) -> list[Calibr
     cost = after.usd - before.usd if after.unknown == before.unknown else None
     at = moment(home)
     made = [
-        calibration(project, key, seen, reviewed.disputed[key.kind], cost, at)
+        calibration(
+            project.name, key, seen, reviewed.disputed[key.kind], cost, at, judge.section.model
+        )
         for key, seen in sorted(found.items())
     ]
     Inbox(home).append(made)
@@ -200,11 +202,16 @@ def _preferred(first: Grade, second: Grade) -> int | None:
 
 
 def calibration(
-    project: Project, key: Key, seen: Sequence[Seen], disputed: int, cost_usd: float | None, at: int
+    project: str,
+    key: Key,
+    seen: Sequence[Seen],
+    disputed: int,
+    cost_usd: float | None,
+    at: int,
+    model: str,
 ) -> Calibration:
     from environments.judges.agreement import agreement, confusion
 
-    assert project.judge is not None
     labels = LABELS[key.kind]
     table = confusion(
         [(one.people, one.judge) for one in seen if one.judge is not None], len(labels)
@@ -212,11 +219,11 @@ def calibration(
     found = agreement(table)
     data = digest(sorted((one.about, one.people) for one in seen))
     return Calibration(
-        id=digest(project.name, key.judge, key.reward, data),
-        project=project.name,
+        id=digest(project, key.judge, key.reward, data),
+        project=project,
         judge=key.judge,
         reward=key.reward,
-        model=project.judge.model,
+        model=model,
         data=data,
         kind=key.kind,
         labels=labels,

@@ -13,6 +13,7 @@ from tasks.sample import answers
 from tasks.step import step
 from tasks.tracking import log_evaluation
 from tasks.turns import Turn, engine, home, note, project_of
+from tasks.verify import verify_both
 
 
 def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str, Any]) -> Verdict:
@@ -23,7 +24,10 @@ def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str
 
 
 def answer_both(turn: Turn, ids: list[str], challenger: dict[str, Any]) -> None:
-    """Champion and challenger answer the same problems, chunk by chunk."""
+    """Champion and challenger answer the same problems, chunk by chunk; models that judge judge
+    answers to them."""
+    if project_of(turn).judges:
+        return verify_both(turn, ids, challenger)
     size = project_of(turn).rollouts.chunk
     chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
     for number, chunk in enumerate(chunks):

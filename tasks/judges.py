@@ -30,7 +30,7 @@ def judge_of(project: Project, home: Home) -> "ModelJudge | None":
     from environments.judges.judge import open_judge
     from storage.raw import RawStore
 
-    return open_judge(
+    judge = open_judge(
         project.judge,
         home.root,
         project=project.name,
@@ -38,6 +38,25 @@ def judge_of(project: Project, home: Home) -> "ModelJudge | None":
         standings=standings_of(project, home),
         bytes_of=RawStore(home).get,
     )
+    return at_home(home, judge) if project.judge.url == "home" else judge
+
+
+def at_home(home: Home, judge: "ModelJudge") -> "ModelJudge":
+    """A verifier that a project of this home trains: its champion, at the engine that runs here."""
+    from dataclasses import replace
+
+    from environments.judges.learned import LearnedJudge
+    from serving.presence import running
+    from serving.routing import read, served_as
+
+    assert isinstance(judge, LearnedJudge)
+    route, server = read(home).projects.get(judge.section.model), running(home)
+    if route is not None:
+        section = judge.section.model_copy(update={"model": served_as(route.champion)})
+        judge = replace(judge, section=section)
+    if server is None:
+        return judge
+    return replace(judge, key=server.access.key, address=server.engine_url + "/v1")
 
 
 def standings_of(project: Project, home: Home) -> dict[str, str]:
@@ -47,7 +66,10 @@ def standings_of(project: Project, home: Home) -> dict[str, str]:
     from environments.judges.standing import standings
     from storage.queries import records
 
-    return standings(records(home, "calibration", project=project.name), project.judge)
+    known = records(home, "calibration", project=project.name)
+    if project.judge.url == "home":  # what its own turns found out
+        known += records(home, "calibration", project=project.judge.model)
+    return standings(known, project.judge)
 
 
 def judged_methods(environment: "Environment") -> list["Method"]:

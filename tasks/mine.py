@@ -62,7 +62,9 @@ def held_out(project: Project, problems: list[Problem]) -> list[str]:
     from environments.mining import choose
 
     sided = [one for one in problems if one.split == "heldout"]
-    return [one.id for one in choose(sided, project.problems.max_heldout)]
+    # Where answers are judged, no right one need be known.
+    chosen = choose(sided, project.problems.max_heldout, known=not project.judges)
+    return [one.id for one in chosen]
 
 
 def sampled_before(turn: Turn) -> frozenset[str]:

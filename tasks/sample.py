@@ -122,6 +122,15 @@ def answers(
     return {"rollouts": len(done), "graded": len(scores), "reward": sum(scores), "segment": name}
 
 
+def speaker(turn: Turn) -> Deployment:
+    """Who gives the answers of a turn: its champion; where that judges, the base model."""
+    from serving.routing import base_deployment
+
+    if not project_of(turn).judges:
+        return turn.start
+    return base_deployment(turn.project, turn.start.base_model)
+
+
 def sampler_of(deployment: Deployment) -> "Sampler":
     """Where a deployment answers: the engine of the server that runs in this home."""
     from environments.rollouts import Sampler

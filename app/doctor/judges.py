@@ -31,6 +31,8 @@ def _reached(name: str, project: Project, section: JudgeSection) -> Iterator[Fin
         open_judge(section, None, folder=project.folder)
     except FlywheelError as error:
         yield wrong(f"{project.name}: {error}", "set that variable, or write that file")
+    if section.url == "home":
+        return  # the check of the server tells
     place = urlsplit(section.url)
     port = place.port or (443 if place.scheme == "https" else 80)
     try:
@@ -42,7 +44,7 @@ def _reached(name: str, project: Project, section: JudgeSection) -> Iterator[Fin
 def _trusted(case: Case, name: str, project: Project, section: JudgeSection) -> Iterator[Finding]:
     from tasks.judges import standings_of
 
-    if section.price_in is None or section.price_out is None:
+    if section.kind == "chat" and (section.price_in is None or section.price_out is None):
         yield warning(
             f"{name} has no price: what it costs is not known, and no budget in dollars holds",
             "price_in and price_out under [judge]; 0 for a model of your own",

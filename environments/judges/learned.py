@@ -86,6 +86,8 @@ class LearnedJudge(ModelJudge):
         except BadRecord as error:
             return self._null(error.reason)
         request |= {"tools": list(tools)} if tools else {}
+        if self.section.url == "home" and self.address is None:
+            return self._null(f"{NO_VERDICT}no server runs in this home: `flywheel serve`")
         endpoint = Endpoint(self.address or self.section.url, self.key, self.ledger)
         try:
             reply = await endpoint.ask(opened, request, time.monotonic() + self.section.timeout_s)
