@@ -162,14 +162,18 @@ def learner_of(
 
 
 def source_of(run: Online) -> "Source":
-    """Which problem is visited next: the dataset's, by the mixture's weights."""
+    """Which problem is visited next: the dataset's, by the mixture's weights; with a curriculum, by
+    how often the start weights solved them."""
+    from storage.graded import pass_rates
     from trainer.orchestrator.source import Pool, Source
 
     problems, train = problems_in(run.dataset), run.project.train
+    known = pass_rates(home(), run.project.name, run.start.name) if train.curriculum else {}
+    rates = {problem: rate for problem, (rate, _) in known.items()}
     entries = zip(environments_of(run.project), mixture_of(run.project), strict=True)
     return Source(
         run.run_id,
-        [Pool(name, problems.get(name, []), entry.weight) for name, entry in entries],
+        [Pool(name, problems.get(name, []), entry.weight, rates) for name, entry in entries],
         seed=train.seed,
         curriculum=train.curriculum,
         journal=run.folder / "source.jsonl",
@@ -189,18 +193,18 @@ def rules_of(run: Online) -> Rules:
 def preparing(
     run: Online, environments: "Mapping[str, Environment]", context: "Context"
 ) -> "Callable[[Group], Prepared]":
-    """The algorithm of a group's environment: its own in the mixture, else the run's."""
-    from trainer.algorithms import ALGORITHMS
+    """The algorithm of a group's environment: its own in the mixture, else the run's.
+
+    Raises:
+        UsageError: one of them does not sample while it trains.
+    """
+    from trainer.algorithms.mixture import mixed, online
 
     entries = zip(environments, mixture_of(run.project), strict=True)
     names = {name: entry.algorithm or run.project.train.algorithm for name, entry in entries}
-
-    def prepare(group: "Group") -> "Prepared":
-        make = ALGORITHMS[names[group.environment]].groups
-        assert make is not None
-        return make([group], context)
-
-    return prepare
+    for algorithm in names.values():
+        online(algorithm)
+    return lambda group: mixed([group], context, names)
 
 
 def rendering_of(run: Online) -> "Rendering":
