@@ -89,7 +89,7 @@ def run(job_path: Path) -> JobResult:
         FlywheelError: no row can be trained on, or training diverged.
     """
     job = read_job(job_path)
-    settings = _settings(job)
+    settings = settings_of(job)
     out = Path(job.out)
     identity, older = _identities(job, settings)
     out.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def read_job(path: Path) -> Job:
         raise UsageError(f"{path} is not a training job: {error}") from error
 
 
-def _settings(job: Job) -> TrainSection:
+def settings_of(job: Job) -> TrainSection:
     try:
         return TrainSection.model_validate(job.train)
     except ValidationError as error:

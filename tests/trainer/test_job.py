@@ -13,7 +13,7 @@ import pytest
 from flywheel import failpoints, progress
 from flywheel.errors import Busy, FlywheelError, MissingPart, UsageError
 from flywheel.rows import read_rows, write_rows
-from trainer.job import Job, JobResult, _identities, _settings, read_job, run
+from trainer.job import Job, JobResult, _identities, read_job, run, settings_of
 from trainer.metrics import read
 from trainer.models import digest_of
 from trainer.probe import ProbePair, read_probe
@@ -151,14 +151,14 @@ def test_a_run_that_ended_when_configs_did_not_count_is_not_trained_again(job_in
     path = job_in("second", init_adapter=first.adapter)
     after = run(path)
     job = read_job(path)
-    now, older = _identities(job, _settings(job))
+    now, older = _identities(job, settings_of(job))
     assert after.job == now != older
     result = Path(job.out) / "result.json"
     result.write_bytes(result.read_bytes().replace(now.encode(), older.encode()))
     assert run(path) == msgspec.structs.replace(after, job=older)
     config = Path(first.adapter) / "adapter_config.json"
     config.write_text(config.read_text().replace('"use_rslora": false', '"use_rslora": true'))
-    assert _identities(job, _settings(job))[0] != now
+    assert _identities(job, settings_of(job))[0] != now
 
 
 def test_training_goes_on_from_the_champions_adapter(job_in: Any) -> None:
