@@ -128,7 +128,7 @@ def run_plot(metrics: Sequence[Mapping[str, Any]], alarms: Sequence[Alarm] = ())
         axes.set_ylabel(panel.unit, fontsize=8)
         axes.tick_params(labelsize=7)
         axes.grid(color=_GRID, linewidth=0.5)
-        if len(panel.lines) > 1:
+        if len(panel.lines) > 1 or panel.lines[0][1].lower() not in panel.title.lower():
             axes.legend(fontsize=6)
         for one in alarms:
             axes.axvline(one.step, color=_ALARMED, linewidth=0.8, linestyle=":")

@@ -44,7 +44,7 @@ def step_flops(model: Any, packs: "Iterable[Packed]") -> float:
 
     Kaplan et al. 2020, "Scaling Laws for Neural Language Models", table 1 and section 2.1.
     """
-    config: Any = model.config
+    config: Any = model.config.get_text_config()
     body, body_learns = _weights(model.model.layers.named_parameters(), config)
     head = model.lm_head.weight
     head_size, head_learns = head.numel(), head.numel() if head.requires_grad else 0

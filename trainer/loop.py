@@ -22,13 +22,14 @@ from trainer.checkpoints import Progress
 from trainer.feed import Fed, Feed
 from trainer.filling import fill, fill_proximal
 from trainer.forward import recompute_layers, score
+from trainer.gauges import gauge
 from trainer.losses import count_units, reduce, settled
 from trainer.metrics import MetricsFile, StepMetrics
 from trainer.packing import AT_ONE, Packed, pack
 from trainer.parallel import whole
 from trainer.schedule import learning_rate
 from trainer.state import State
-from trainer.weights import Weights
+from trainer.weights import Weights, compute_of
 
 
 class Diverged(FlywheelError):
@@ -112,7 +113,7 @@ def _step(
         grad_norm=norm,
         tokens_per_second=tokens / seconds,
         seconds=seconds,
-        measured={**settled(sums), **fed.report},
+        measured={**settled(sums), **fed.report, **_machine(weights, packs, settings, seconds)},
     )
 
 
@@ -142,6 +143,15 @@ def _gradients(
         for name, value in ({"loss": reduced.loss} | parts | reduced.stats).items():
             found.setdefault(name, []).append(value.detach())
     return ranks.summed({name: math.fsum(map(float, all_)) for name, all_ in found.items()})
+
+
+def _machine(
+    weights: Weights, packs: Sequence[Packed], settings: TrainSection, seconds: float
+) -> dict[str, float | None]:
+    """Of this rank: the others do as much (`trainer.packing.pack`)."""
+    ranks = weights.ranks
+    own, compute = packs[ranks.rank :: ranks.world], compute_of(settings, ranks.device)
+    return gauge(weights.model, own, seconds, compute=compute)
 
 
 def _advanced(progress: Progress, line: StepMetrics, samples: int) -> Progress:

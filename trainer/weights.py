@@ -160,14 +160,20 @@ def _adapt(model: Any, settings: TrainSection, init: Path | None, seed: int) -> 
         )
 
 
+def compute_of(settings: TrainSection, device: torch.device) -> torch.dtype:
+    """The number format of the forward pass."""
+    usual = "bfloat16" if device.type == "cuda" else "float32"
+    compute: torch.dtype = getattr(torch, settings.compute or usual)
+    return compute
+
+
 def _place(model: Any, settings: TrainSection, ranks: Ranks) -> torch.dtype | None:
     """Moves the model to its device, or shards it; returns what passes must be cast to.
 
     What learns stays in float32. Alone, frozen weights are stored as they are computed with; over
     several ranks they stay float32 too, which FSDP2 asks for, and are cast as they come together.
     """
-    usual = "bfloat16" if ranks.device.type == "cuda" else "float32"
-    compute: torch.dtype = getattr(torch, settings.compute or usual)
+    compute = compute_of(settings, ranks.device)
     model.to(ranks.device)
     if ranks.world > 1:
         shard(model, ranks, compute)
