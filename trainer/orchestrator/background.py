@@ -37,9 +37,10 @@ class Background:
 
     async def end(self) -> None:
         """Nothing of it goes on."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

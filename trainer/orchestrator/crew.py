@@ -75,13 +75,16 @@ class Crew:
         for one in self._slots:
             one.join(self.run, self._woken)
 
-    async def leave(self, seconds: float) -> None:
-        """Stops all that plays, and waits for it so long."""
+    def leave(self) -> None:
+        """All that plays is stopped, and nothing more is heard of it."""
         for worker in self.workers:
             for attempt, _ in list(worker.playing.values()):
                 self._parted(worker, attempt)
         for one in self._slots:
             one.leave(self.run)
+
+    async def left(self, seconds: float) -> None:
+        """Waits so long for what was stopped to end."""
         if self._left:
             await asyncio.wait(self._left, timeout=seconds)
 

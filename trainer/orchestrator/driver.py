@@ -68,8 +68,8 @@ async def orchestrate(
     rollouts = Rollouts(fresh, rl, scheduler, learner, background)
     crew = rollouts.played_by(players, shared or {}, run)
     steps = _Steps(rollouts, publisher)
+    crew.join()
     try:
-        crew.join()
         for worker in crew.workers:
             background.spawn(crew.watch(worker), lasting=True)
         steps.go_on(standing)
@@ -77,8 +77,9 @@ async def orchestrate(
             await background.changed.wait()
             background.changed.clear()
     finally:
+        crew.leave()
         await background.end()
-        await crew.leave(PARTING_S)
+        await crew.left(PARTING_S)
     meter = rollouts.meter
     return Outcome(scheduler.published, meter.ended, meter.dropped, meter.refused)
 

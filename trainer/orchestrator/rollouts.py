@@ -43,6 +43,8 @@ class Rollouts:
         self.next: Visit | None = None
         self.failed = self.untaught = 0
         """Rollouts that failed, and groups that taught nothing, in a row."""
+        self.resting = 0
+        """Failed, and to be tried again in a moment: they hold their places until then."""
 
     def played_by(self, players: Sequence[Player], shared: Mapping[str, Slots], run: str) -> Crew:
         self.crew = Crew(
@@ -63,7 +65,7 @@ class Rollouts:
 
     def fill(self) -> None:
         """Starts what slots and permits allow."""
-        while self.crew.playing < self.rl.slots and self._work():
+        while self.crew.playing + self.resting < self.rl.slots and self._work():
             worker = self.crew.seat()
             if worker is None:
                 self.crew.want(True)
@@ -102,6 +104,7 @@ class Rollouts:
             return
         if again and attempt.tries < TRIES:
             self.meter.retried += 1
+            self.resting += 1
             after = BACKOFF_S * 2 ** (attempt.tries - 1)
             asyncio.get_running_loop().call_later(after, self._again, attempt)
         else:
@@ -116,6 +119,7 @@ class Rollouts:
             self._close(attempt, Lost(attempt, reason))
 
     def _again(self, attempt: Attempt) -> None:
+        self.resting -= 1
         self.scheduler.again(attempt)
         self.background.changed.set()
 
