@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import distributed
 
+from flywheel.errors import UsageError
 from flywheel.project import RLSection, TrainSection
 from trainer.feed import Epochs
 from trainer.filling import fill
 from trainer.job import run
+from trainer.launch import torchrun
 from trainer.loop import _gradients, train
 from trainer.losses import count_units
 from trainer.metrics import read
@@ -136,7 +138,7 @@ def test_torchrun_trains_a_job_over_two_processes_and_one_goes_on(online_job_in:
     job = online_job_in("two", train={"machine": machine}, put=3, patience_s=1.0)
     from trainer import spool
 
-    command = [sys.executable, "-m", "trainer.launch", str(job)]
+    command = [sys.executable, "-m", "trainer", str(job)]
     stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert stopped.returncode == 1 and "no batch for step 4 came" in stopped.stderr
     assert spool.versions(job.parent) == [1, 2, 3]
@@ -147,3 +149,14 @@ def test_torchrun_trains_a_job_over_two_processes_and_one_goes_on(online_job_in:
     one, two = (json.loads((each.parent / "result.json").read_bytes()) for each in (whole, job))
     assert two["steps"] == one["steps"] == 4
     assert two["last_loss"] == pytest.approx(one["last_loss"], abs=1e-4)
+
+
+def test_several_nodes_need_a_place_to_meet(online_job_in: Any) -> None:
+    machine: dict[str, Any] = {"engine": "torchrun", "processes": 4, "nodes": 2}
+    with pytest.raises(UsageError, match="2 nodes need an address"):
+        torchrun(online_job_in("nowhere", train={"machine": machine}, put=0))
+    machine["address"] = "first:29400"
+    command = torchrun(online_job_in("somewhere", train={"machine": machine}, put=0))
+    assert command is not None
+    assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=first:29400"} <= set(command)
+    assert torchrun(online_job_in("here", put=0)) is None
