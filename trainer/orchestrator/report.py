@@ -57,6 +57,7 @@ class Meter:
             "dropped_share": self.dropped / self.ended if self.ended else None,
             "retried_rollouts": float(self.retried),
             "refused_groups": float(self.refused),
+            "rollouts_playing_mean": self._busy / passed if passed else None,
             "engine_idle_share": 1 - self._busy / self._room if self._room else None,
             "trainer_idle_share": 1 - self._trained / passed if passed else None,
             "waited_for_stragglers_share": self._waited / passed if passed else None,

@@ -6,6 +6,7 @@ have. Nothing is taken back: a run that comes later gets its share as rollouts e
 accounted run by run.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,8 +18,6 @@ class Account:
     """Called when a slot may be had."""
     held: int = 0
     wants: bool = False
-    tokens: int = 0
-    """Sampled so far."""
 
 
 class Slots:
@@ -30,6 +29,8 @@ class Slots:
         self.limit = ceiling
         """And now."""
         self.runs: dict[str, Account] = {}
+        self.tokens: Counter[str] = Counter()
+        """Run -> sampled so far; it stays when the run has left."""
 
     @property
     def held(self) -> int:
@@ -64,9 +65,8 @@ class Slots:
         return True
 
     def free(self, run: str, tokens: int = 0) -> None:
-        mine = self.runs[run]
-        mine.held -= 1
-        mine.tokens += tokens
+        self.runs[run].held -= 1
+        self.tokens[run] += tokens
         self._wake()
 
     def resize(self, limit: int) -> None:

@@ -54,7 +54,7 @@ def test_what_one_does_not_want_the_others_have_until_it_wants_it() -> None:
     assert not slots.take("late"), "nothing is taken back"
     slots.free("flood", tokens=7)
     assert "late" in woken and not slots.take("flood") and slots.take("late")
-    assert slots.runs["flood"].tokens == 7 and slots.runs["late"].tokens == 0
+    assert slots.tokens == {"flood": 7}
     with pytest.raises(ValueError, match="already samples"):
         slots.join("late", nothing)
 
@@ -111,11 +111,10 @@ def test_a_run_that_floods_the_engine_leaves_another_its_share() -> None:
     middle = both[len(both) // 4 : -len(both) // 4]
     assert len(middle) > 20 and max(middle) <= 8, "the flood keeps to its half"
     assert max(one for one, other in seen if not other) > 8, "and has all when it is alone"
-    tokens = {
-        name: sum(played.tokens for one in world.trained for played in one.rollouts)
-        for name, world in (("flood", flood), ("small", small))
-    }
-    assert tokens["flood"] > tokens["small"] > 0 and slots.runs == {}
+    for name, world in (("flood", flood), ("small", small)):
+        trained = sum(played.tokens for one in world.trained for played in one.rollouts)
+        assert slots.tokens[name] == trained > 0, "each run's tokens are its own"
+    assert slots.runs == {}
 
 
 def test_a_run_that_fails_leaves_another_running() -> None:
