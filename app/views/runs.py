@@ -10,7 +10,7 @@ from app.views.frame import Shown, empty, link, plain, shown, when
 from app.views.ledger_data import Turn, outcome_of, turns
 from app.views.progress_data import Progress, note_of, progress, seconds_by_step, standing
 from app.views.runs_charts import by_slice, curve
-from app.views.runs_data import CURVES, configuration, curves
+from app.views.runs_data import alarms_of, configuration, curves
 from app.views.runs_pairs import pairs_part
 from app.views.words import decimal, figure, heading, many, seconds
 
@@ -108,6 +108,8 @@ def _curves(here: Shown, turn: Turn, made: list[Turn]) -> None:
     by_id = {one.run_id: one for one in trained}
     first = [turn] if turn.run is not None else []
     first += [one for one in trained if one.run_id != turn.run_id]
+    for alarm in alarms_of(here.home, turn):
+        st.warning(plain(f"{alarm.kind.replace('_', ' ').capitalize()}: {alarm.reason}"))
     names = st.multiselect(
         "Runs", list(by_id), default=[one.run_id for one in first[:_OVERLAID]],
         format_func=lambda one: by_id[one].name, key=f"runs_overlaid:{turn.run_id}",
@@ -116,13 +118,12 @@ def _curves(here: Shown, turn: Turn, made: list[Turn]) -> None:
     logarithmic = st.toggle("Logarithmic loss", key="runs_log")
     shown_runs = [by_id[one] for one in names]
     left, right = st.columns(2)
-    for place, (column, title) in enumerate(CURVES.items()):
-        points = curves(here.home, shown_runs, column)
+    panels = curves(here.home, shown_runs)
+    for place, panel in enumerate(panels):
         with (left, right)[place % 2]:
-            if points:
-                log = logarithmic and column == "loss"
-                st.altair_chart(curve(points, title, logarithmic=log), width="stretch")
-    if not any(curves(here.home, [one], "loss") for one in shown_runs):
+            log = logarithmic and panel.title == "Loss"
+            st.altair_chart(curve(panel, logarithmic=log), width="stretch")
+    if not panels:
         st.caption("No metrics: their files are gone, or no run is chosen.")
 
 

@@ -4,28 +4,40 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.views.charting import BLUE, GREEN, GREY, RED, values
-from app.views.runs_data import Point
+from app.views.runs_data import Curves
 from flywheel.lineage import SliceResult
 
 
-def curve(points: Sequence[Point], title: str, *, logarithmic: bool = False) -> Any:
-    """A line for each run."""
+def curve(curves: Curves, *, logarithmic: bool = False) -> Any:
+    """A line for each run and each thing of the panel. One run's things differ by colour; several
+    runs do, and their things by dashes."""
     import altair as alt
 
-    rows = [{"run": one.run, "step": one.step, "value": one.value} for one in points]
+    points = curves.points
+    rows = [
+        {"run": one.run, "line": one.line, "step": one.step, "value": one.value} for one in points
+    ]
     runs = list(dict.fromkeys(one.run for one in points))
+    lines = list(dict.fromkeys(one.line for one in points))
     kind: Any = "log" if logarithmic and all(one.value > 0 for one in points) else "linear"
+    field, shown = ("run", runs) if len(runs) > 1 else ("line", lines)
+    legend = alt.Legend(orient="top", columns=2) if len(shown) > 1 else None
+    dashes = {
+        "strokeDash": alt.StrokeDash("line:N", title=None, sort=lines,
+                                     legend=alt.Legend(orient="top", columns=2))
+    } if len(runs) > 1 and len(lines) > 1 else {}  # fmt: skip
     return (
         alt.Chart(values(rows))
         .mark_line(point=len(points) < 120)
         .encode(
             x=alt.X("step:Q", title="optimizer step", axis=alt.Axis(tickMinStep=1)),
-            y=alt.Y("value:Q", title=title, scale=alt.Scale(type=kind, zero=False)),
-            color=alt.Color("run:N", title=None, sort=runs,
-                            legend=alt.Legend(orient="top") if len(runs) > 1 else None),
-            tooltip=["run:N", "step:Q", alt.Tooltip("value:Q", title=title, format=".4g")],
+            y=alt.Y("value:Q", title=curves.unit, scale=alt.Scale(type=kind, zero=False)),
+            color=alt.Color(f"{field}:N", title=None, sort=shown, legend=legend),
+            tooltip=["run:N", "line:N", "step:Q",
+                     alt.Tooltip("value:Q", title=curves.unit, format=".4g")],
+            **dashes,
         )
-        .properties(height=240)
+        .properties(height=240, title=curves.title)
     )  # fmt: skip
 
 

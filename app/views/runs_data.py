@@ -4,6 +4,7 @@ Enters a home and run ids; leaves rows for charts and tables. Curves come from t
 answers from the evaluation's traces; both are bounded.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,15 +13,9 @@ from app.views.progress_data import lines_of
 from flywheel.home import Home
 from flywheel.lineage import Evaluation
 from flywheel.records import Grade, Message, Problem, Record, Trace, last_answer, model_spans
+from trainer.alarms import Alarm, Heldout, alarms
+from trainer.panels import drawn
 
-CURVES = {
-    "loss": "loss",
-    "learning_rate": "learning rate",
-    "grad_norm": "gradient norm",
-    "tokens_per_second": "tokens per second",
-    "ce_tokens": "trained tokens",
-}
-"""Column of metrics.jsonl -> its name."""
 MOST_POINTS = 1000
 """Of a curve; a longer one is thinned evenly, its last point kept."""
 MOST_PAIRS = 5000
@@ -31,8 +26,18 @@ Change = Literal["won", "lost", "same", "ungraded"]
 class Point(Record, frozen=True, kw_only=True):
     run: str
     """What a person calls it by."""
+    line: str
+    """Which of its panel's."""
     step: int
     value: float
+
+
+class Curves(Record, frozen=True, kw_only=True):
+    """One panel, with the lines of one or several runs."""
+
+    title: str
+    unit: str
+    points: tuple[Point, ...]
 
 
 class Answer(Record, frozen=True, kw_only=True):
@@ -66,18 +71,47 @@ class Pair(Record, frozen=True, kw_only=True):
         return " ".join(users[-1].text.split()) if users else ""
 
 
-def curves(home: Home, runs: Sequence[Turn], column: str) -> list[Point]:
-    """One column of several runs' metrics."""
-    found = []
-    for turn in runs:
-        rows = lines_of(home.runs / turn.run_id / "metrics.jsonl")
-        stride = max(1, -(-len(rows) // MOST_POINTS))
-        kept = rows[::stride] + ([rows[-1]] if rows and (len(rows) - 1) % stride else [])
-        for row in kept:
-            step, value = row.get("step"), row.get(column)
-            if isinstance(step, int) and isinstance(value, int | float):
-                found.append(Point(run=turn.name, step=step, value=float(value)))
-    return found
+def curves(home: Home, runs: Sequence[Turn]) -> list[Curves]:
+    """What runs measured as they trained, in panels; one that none of them has is left out."""
+    rows = {turn.name: _thinned(metrics_of(home, turn)) for turn in runs}
+    names = {name for lines in rows.values() for row in lines for name in row if _number(row[name])}
+    return [
+        Curves(
+            title=panel.title,
+            unit=panel.unit,
+            points=tuple(
+                Point(run=run, line=label, step=row["step"], value=float(row[name]))
+                for run, lines in rows.items()
+                for name, label in panel.lines
+                for row in lines
+                if _number(row.get(name))
+            ),
+        )
+        for panel in drawn(names - {"step"})
+    ]
+
+
+def metrics_of(home: Home, turn: Turn) -> list[dict[str, Any]]:
+    """Its lines of metrics.jsonl."""
+    rows = lines_of(home.runs / turn.run_id / "metrics.jsonl")
+    return [row for row in rows if isinstance(row.get("step"), int)]
+
+
+def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    stride = max(1, -(-len(rows) // MOST_POINTS))
+    return rows[::stride] + ([rows[-1]] if rows and (len(rows) - 1) % stride else [])
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def alarms_of(home: Home, turn: Turn) -> list[Alarm]:
+    """What its metrics and its evaluation warn of."""
+    found, heldout = turn.evaluation.overall if turn.evaluation else None, None
+    if found is not None and found.difference is not None:
+        heldout = Heldout(found.difference, found.low, found.high)
+    return alarms(metrics_of(home, turn), heldout)
 
 
 def pairs(home: Home, project: str, evaluation: Evaluation) -> list[Pair]:

@@ -1,5 +1,6 @@
 """Runs: curves, slices, pairs of answers that can be walked by key, configuration, the page."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -70,9 +71,34 @@ def test_curves_are_thinned_and_keep_their_end(home: Home, monkeypatch: pytest.M
     two_turns(home)
     monkeypatch.setattr("app.views.runs_data.MOST_POINTS", 2)
     made = turns(ledger(home, PROJECT))
-    points = curves(home, made[:1], "loss")
-    assert [(one.step, one.value) for one in points] == [(1, 1.0), (3, pytest.approx(1 / 3))]
-    assert curves(home, made, "no such column") == []
+    panels = {one.title: one.points for one in curves(home, made[:1])}
+    assert set(panels) == {"Loss", "Gradient norm", "Learning rate"}, "what it measured, no more"
+    assert [(one.step, one.value) for one in panels["Loss"]] == [
+        (1, 1.0),
+        (3, pytest.approx(1 / 3)),
+    ]
+    assert curves(home, []) == []
+
+
+def test_a_run_that_sampled_shows_its_panels_and_alarms(home: Home) -> None:
+    two_turns(home)
+    steps = [
+        {"step": k, "loss": -0.1, "reward": 0.5, "reward/north": 0.4, "reward/south": None,
+         "rl/entropy": 1.0 if k < 5 else 0.01, "rl/clipped_positive": 0.1,
+         "rl/clipped_negative": 0.2, "staleness_mean": 1.5}
+        for k in range(1, 12)
+    ]  # fmt: skip
+    path = home.runs / "run-1" / "metrics.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in steps))
+    made = turns(ledger(home, PROJECT))
+    panels = {one.title: {point.line for point in one.points} for one in curves(home, made)}
+    assert panels["Held back"] == {"clipped, advantage above 0", "clipped, below 0"}
+    assert panels["Reward by slice"] == {"north"}
+    assert {"Reward", "Entropy", "Staleness", "Learning rate"} <= set(panels)
+    shown = page(home, "runs", run="run-1")
+    shown.segmented_control(key="runs_part").set_value("Curves").run()
+    assert "entropy fell from 1.000 to 0.010 nats" in words(shown)
+    assert not shown.exception
 
 
 def test_pairs_say_what_changed_and_what_cannot_be_said(home: Home) -> None:
