@@ -271,6 +271,7 @@ class MachineSection(Section):
     """here: one process; torchrun: several of ours; verl and prime-rl: the run is handed to them
     (docs/gpu.md). `flywheel train --engine` goes before it."""
     nodes: int = Field(1, ge=1)
+    """Machines."""
     processes: int = Field(1, ge=1)
     """Of each node; on GPUs one a GPU."""
     address: str | None = None

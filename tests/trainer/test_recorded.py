@@ -119,3 +119,27 @@ def test_a_teachers_answers_are_learnt_as_sampled_or_else_rendered(
     assert exact.behaviour_logprobs is not None and laid_out.behaviour_logprobs is None
     ids, _ = rendering.render_sample(other.messages, other.completion)
     assert laid_out.token_ids == tuple(ids) and set(laid_out.weights) == {"ce"}
+
+
+@pytest.mark.slow
+def test_recorded_answers_train_off_policy_and_only_the_good_ones_become_likelier(
+    job_in: Any, row_of: Any, rendering: Rendering
+) -> None:
+    from trainer.job import run
+    from trainer.probe import read_probe
+
+    rl = {"loss": "cispo", "correction": "tis"}
+    path: Path = job_in("job", train={"algorithm": "recorded", "rl": rl, "learning_rate": 1e-3})
+    rows = []
+    for at in range(10):
+        right = row_of([at, 9, 0], sampling=Sampling(temperature=1.0))
+        assert right.tokens is not None
+        backwards = (*right.tokens.completion_ids[-2::-1], *rendering.stop_ids)
+        said = msgspec.structs.replace(right.tokens, completion_ids=backwards)
+        rows += [right, msgspec.structs.replace(right, tokens=said, reward=0.0)]
+    write_rows(path.parent / "rows.parquet", rows)
+    result = run(path)
+    assert result.rows == 20 and not result.refused and result.steps == 10
+    for one in read_probe(path.parent / "probe.json").entries:
+        good = one.completion_ids[0] < one.completion_ids[-2]
+        assert (sum(one.new) > sum(one.old)) == good

@@ -82,7 +82,7 @@ def test_a_problem_that_became_hard_waits_and_one_that_became_easy_comes_back() 
     assert {visit.problem.id for visit in taken(one, 2)} == {first.id, second.id}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_made_anew_it_gives_the_same_visits_whatever_was_learnt_since(data: st.DataObject) -> None:
     import tempfile
