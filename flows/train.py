@@ -9,7 +9,7 @@ from tasks.gates import passed
 from tasks.ingest import ingest_inbox
 from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
-from tasks.train import train_candidate
+from tasks.train import train_candidate, train_candidates
 from tasks.turns import open_turn, serving
 
 
@@ -20,3 +20,15 @@ def train(project: str) -> dict[str, Any]:
         this = open_turn(project, ingest_inbox())
         rollouts = sample_rollouts(this, mine_problems(this))
         return train_candidate(this, passed(curate_dataset(this, rollouts)))
+
+
+@flow(name="train together", persist_result=False)
+def train_together(projects: list[str]) -> list[dict[str, Any]]:
+    """Several projects' runs on one base model and engine, which they share fairly."""
+    with serving(*projects):
+        ingested = ingest_inbox()
+        turns = [open_turn(project, ingested) for project in projects]
+        datasets = [
+            curate_dataset(this, sample_rollouts(this, mine_problems(this))) for this in turns
+        ]
+        return train_candidates(turns, datasets)

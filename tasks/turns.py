@@ -15,7 +15,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from flywheel import durable
-from flywheel.errors import Busy, EngineError
+from flywheel.errors import Busy, EngineError, UsageError
 from flywheel.home import Home
 from flywheel.ids import digest, new_ulid
 from flywheel.lineage import Deployment
@@ -110,13 +110,28 @@ def alone(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def serving(folder: str) -> Iterator[None]:
-    """Holds the project's turn, with a server answering for it: the recorded one, else one for
-    the time of the block."""
-    from serving.server import ensure
+def serving(*folders: str) -> Iterator[None]:
+    """Holds the projects' turns, with a server answering for them: the recorded one, else one for
+    the time of the block. Several projects share its engine.
 
-    project = load_project(Path(folder))
-    with only_turn(project), ensure(home(), project, settings()):
+    Raises:
+        UsageError: several projects that do not stand on one base model.
+    """
+    from serving.server import ensure, running
+
+    projects = [load_project(Path(folder)) for folder in folders]
+    bases = {str(base_folder(one, settings().models).resolve()) for one in projects}
+    if len(bases) > 1:
+        raise UsageError(
+            "one engine serves one base model, and these projects have several: "
+            f"{', '.join(sorted(bases))}. Train them one after the other"
+        )
+    server = running(home())
+    served = [one for one in projects if server is not None and one.name in server.projects]
+    with contextlib.ExitStack() as held:
+        for one in projects:
+            held.enter_context(only_turn(one))
+        held.enter_context(ensure(home(), (served or projects)[0], settings()))
         yield
 
 

@@ -1,6 +1,8 @@
-"""`flywheel train`: the open turn up to a candidate."""
+"""`flywheel train`: the open turn up to a candidate; several projects' side by side."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,15 +11,36 @@ from app.start import start, turnable
 
 
 @click.command("train")
-@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.argument("projects", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(project: Path, as_json: bool) -> None:
-    """Train the open turn's candidate on its dataset."""
-    folder = turnable(project, start(progress=True))
-    from flows.train import train
+def command(projects: tuple[Path, ...], as_json: bool) -> None:
+    """Train the open turn's candidate of each of PROJECTS.
 
-    found = train(folder)
+    Several share one base model and one engine. A run that was stopped goes on where it was. Exit
+    code 3: a gate refused.
+    """
+    settings = start(progress=True)
+    folders = [turnable(one, settings) for one in dict.fromkeys(projects or (Path(),))]
+    from flows.train import train, train_together
+
+    if len(folders) == 1:
+        found: Any = train(folders[0])
+        if as_json:
+            echo_json(found)
+        else:
+            echo(told(found))
+        return
+    several = train_together(folders)
     if as_json:
-        echo_json(found)
-    else:
-        echo(f"checkpoint {found['checkpoint_id']} after {found['steps']} steps")
+        echo_json({"runs": several})
+    for one in () if as_json else several:
+        echo(f"{one['project']}: {told(one)}")
+    failed = any("failed" in one for one in several)
+    sys.exit(1 if failed else 3 if any("refused" in one for one in several) else 0)
+
+
+def told(found: dict[str, Any]) -> str:
+    for kind in ("refused", "failed"):
+        if kind in found:
+            return f"{kind}: {found[kind]}"
+    return f"checkpoint {found['checkpoint_id']} after {found['steps']} steps"

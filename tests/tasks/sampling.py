@@ -1,10 +1,11 @@
 """Runs that sample while they train, on the tiny model, without a turn around them.
 
-`python -m tests.tasks.sampling HOME FOLDER RUN` trains one that `prepared` wrote, in a process that
-a test may kill.
+`python -m tests.tasks.sampling HOME FOLDER RUN [FOLDER RUN …]` trains what `prepared` wrote, in a
+process that a test may kill.
 """
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +107,20 @@ def heldout(home: Home, project: Project, model: str, count: int = 96) -> float:
     return sum(value or 0.0 for value in scores) / len(scores)
 
 
-def main(root: str, folder: str, run_id: str) -> None:
+def main(root: str, *runs: str) -> None:
+    """Each of `runs` in a thread of its own, as tasks of Prefect are."""
     from flywheel.settings import load, quiet_dependencies
     from tasks.rl import train_online
 
-    quiet_dependencies(Home(Path(root)))
+    home = Home(Path(root))
+    quiet_dependencies(home)
     load()
-    train_online(online(Home(Path(root)), load_project(Path(folder)), run_id))
+    given = [
+        online(home, load_project(Path(folder)), run_id)
+        for folder, run_id in zip(runs[::2], runs[1::2], strict=True)
+    ]
+    with ThreadPoolExecutor(len(given)) as pool:
+        list(pool.map(train_online, given))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""Runs that sample while they train: they learn, are the same again, and survive being killed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flywheel.home import Home
+from flywheel.project import Project
+from flywheel.settings import Settings
+from tests.tasks.sampling import heldout, prepared, write_project
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = """
+algorithm = "grpo"
+schedule = "constant"
+checkpoint_every = 2
+[train.rl]
+steps = {steps}
+groups_per_step = {groups}
+group_size = {size}
+max_staleness = {bound}
+slots = 32
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """With a server that answers for one project, and for whoever has the same base model."""
+    from serving.server import ensure
+
+    root = tmp_path_factory.mktemp("rl")
+    home = Home(root / "home")
+    home.root.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLYWHEEL_HOME", str(home.root))
+        patch.setenv("FLYWHEEL_THREADS", "1")
+        with ensure(home, write_project(root / "served", "served", ""), Settings()):
+            yield home
+
+
+def process(home: Home, *runs: tuple[Project, str], failpoint: str = "") -> int:
+    """The exit status of the process that trains `runs`; a negative one is the signal that killed
+    it."""
+    environment = {**os.environ, "FLYWHEEL_FAILPOINT": failpoint}
+    words = [word for project, name in runs for word in (str(project.folder), name)]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.tasks.sampling", str(home.root), *words],
+        cwd=ROOT,
+        env={name: value for name, value in environment.items() if value},
+    ).returncode
+
+
+def made(home: Home, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((home.runs / run_id / "result.json").read_bytes())
+    return found
+
+
+def test_a_synchronous_run_killed_on_either_side_ends_with_the_same_bits(
+    home: Home, tmp_path: Path
+) -> None:
+    train = TRAIN.format(steps=2, groups=2, size=4, bound=0)
+    projects = [write_project(tmp_path / name, "same", train) for name in ("one", "other")]
+    for project, place in zip(projects, ("whole", "killed"), strict=True):
+        (tmp_path / place).mkdir()
+        prepared(home, project, "0" * 8, count=8)
+        killed = place == "killed"
+        if killed:
+            assert process(home, (project, "0" * 8), failpoint="rl.after_batch") == -9
+        trainer = "train.after_version" if killed else ""  # it is started again each time
+        assert process(home, (project, "0" * 8), failpoint=trainer) == 0
+        (home.runs / ("0" * 8)).rename(tmp_path / place / "run")
+    assert digest(tmp_path / "whole") == digest(tmp_path / "killed")
+
+
+def digest(place: Path) -> str:
+    return str(json.loads((place / "run" / "result.json").read_bytes())["checkpoint_id"])
+
+
+def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
+    home: Home, tmp_path: Path
+) -> None:
+    from tasks.rl_buffer import Buffer
+
+    train = TRAIN.format(steps=4, groups=2, size=4, bound=4)
+    runs = [(write_project(tmp_path / name, name, train), f"run-{name}") for name in ("ada", "bob")]
+    for project, name in runs:
+        prepared(home, project, name, count=64)
+    assert process(home, *runs, failpoint="rl.before_batch") == -9
+    assert process(home, *runs) == 0
+    for _, name in runs:
+        assert made(home, name)["steps"] == 4
+        buffer = Buffer(home.runs / name)
+        groups, steps = buffer.all(), buffer.assigned()
+        taken = Counter(visit for several in steps.values() for visit in several)
+        assert sorted(steps) == [1, 2, 3, 4] and set(taken.values()) == {1}
+        assert len({one.problem_id for one in groups}) == len(groups), "64 problems, one round"
+        assert [one.number for one in groups] == list(range(len(groups))), "none is missing"
+        assert all(one.visit in taken or one.refused for one in groups)
+
+
+def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Path) -> None:
+    from tasks.turns import engine
+
+    project = write_project(
+        tmp_path / "learns", "learns", TRAIN.format(steps=16, groups=4, size=8, bound=0)
+    )
+    prepared(home, project, "learns")
+    assert process(home, (project, "learns")) == 0
+    with engine() as client:
+        client.load_adapter("learnt", home.runs / "learns" / "adapter")
+    before, after = (heldout(home, project, model) for model in ("base", "learnt"))
+    print(before, after)
+    assert after > before + 0.1
