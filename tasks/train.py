@@ -13,7 +13,7 @@ from flywheel.errors import FlywheelError, MissingPart, Refused
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
 from flywheel.records import Problem
-from tasks.elsewhere import is_elsewhere, train_elsewhere
+from tasks.elsewhere import is_elsewhere, machine_of, train_elsewhere
 from tasks.gates import Verdict
 from tasks.rl import Online, train_online
 from tasks.rl_dataset import write_trained
@@ -142,7 +142,9 @@ def write_job(turn: Turn, dataset: Verdict) -> Path:
         init_adapter=str(home().path(champion.adapter)) if champion.adapter else None,
         rows=None if online else str(home().path(made.path) / "rows.parquet"),
         online=online,
-        train=project.train.model_dump(mode="json"),
+        train=project.train.model_copy(update={"machine": machine_of(project)}).model_dump(
+            mode="json"
+        ),
         out=str(run_folder(turn)),
         seed=project.train.seed,
         threads=settings().threads,

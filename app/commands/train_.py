@@ -8,17 +8,24 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start, turnable
+from flywheel.settings import prefer
 
 
 @click.command("train")
 @click.argument("projects", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--engine",
+    type=click.Choice(["here", "torchrun", "verl", "prime-rl"]),
+    help="Where it trains ([train.machine] engine).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(projects: tuple[Path, ...], as_json: bool) -> None:
+def command(projects: tuple[Path, ...], engine: str | None, as_json: bool) -> None:
     """Train the open turn's candidate of each of PROJECTS.
 
     Several share one base model and one engine. A run that was stopped goes on where it was. Exit
     code 3: a gate refused.
     """
+    prefer("train_engine", engine)
     settings = start(progress=True)
     folders = [turnable(one, settings) for one in dict.fromkeys(projects or (Path(),))]
     from flows.train import train, train_together
