@@ -66,7 +66,9 @@ def _logprobs(
 ) -> list[tuple[float, ...]]:
     """Of each sample, parallel to its tokens, under the weights as they are; 0 where it is not
     trained on. Each rank computes its share."""
-    places = {id(sample): index for index, sample in enumerate(samples)}
+    places: dict[int, int] = {}
+    for index, sample in enumerate(samples):
+        places.setdefault(id(sample), index)
     ranks = weights.ranks
     own: dict[int, tuple[float, ...]] = {}
     with torch.no_grad():
@@ -76,7 +78,7 @@ def _logprobs(
                 places[id(each)]: value for each, value in zip(packed.samples, values, strict=True)
             }
     together = {index: value for part in ranks.gathered(own) for index, value in part.items()}
-    return [together[index] for index in range(len(samples))]
+    return [together[places[id(sample)]] for sample in samples]
 
 
 def _spread(packed: Packed, logprobs: torch.Tensor) -> list[tuple[float, ...]]:

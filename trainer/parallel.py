@@ -16,6 +16,8 @@ import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from flywheel.errors import FlywheelError
+
 T = TypeVar("T")
 _PATIENCE = timedelta(hours=2)
 """Longest wait of one rank for another: the first writes checkpoints while the others wait."""
@@ -38,16 +40,15 @@ class Ranks:
         if self.world == 1:
             return decide()
         told: list[Any] = [None, None]
+        failed: Exception | None = None
         if self.first:
             try:
                 told[0] = decide()
             except Exception as error:
-                told[1] = error
-                distributed.broadcast_object_list(told)
-                raise
+                told[1], failed = str(error), error
         distributed.broadcast_object_list(told, device=self.device)
         if told[1] is not None:
-            raise told[1]
+            raise failed or FlywheelError(told[1])
         return told[0]  # type: ignore[no-any-return]
 
     def gathered(self, own: T) -> list[T]:

@@ -174,13 +174,11 @@ def _place(model: Any, settings: TrainSection, ranks: Ranks) -> torch.dtype | No
     several ranks they stay float32 too, which FSDP2 asks for, and are cast as they come together.
     """
     compute = compute_of(settings, ranks.device)
-    model.to(ranks.device)
     if ranks.world > 1:
-        shard(model, ranks, compute)
-        return None
-    if compute == torch.float32:
+        shard(model, ranks, compute)  # moves layer by layer what this rank keeps
         return None
     for parameter in model.parameters():
         if not parameter.requires_grad:
-            parameter.data = parameter.data.to(compute)
-    return compute if settings.method == "full" else None
+            parameter.data = parameter.data.to(ranks.device, compute)
+    model.to(ranks.device)
+    return compute if settings.method == "full" and compute != torch.float32 else None
