@@ -112,6 +112,22 @@ def test_batches_that_no_one_can_need_again_are_removed(online_job_in: Any) -> N
     assert left == ["step-000004.batch"]
 
 
+def test_a_run_of_all_weights_leaves_whole_models(online_job_in: Any) -> None:
+    train = {"method": "full", "ema": 0.5, "rl": {"steps": 1}}
+    result = run(online_job_in("full", put=1, train=train))
+    folder = Path(result.adapter).parent
+    assert (result.kind, result.adapter) == ("full", str(folder / "model"))
+    version = spool.version_folder(folder, 1)
+    assert (version / "model" / "tokenizer.json").is_file()
+    assert digest_of(version / "model") != result.checkpoint_id  # which is the average
+    entries = zip(
+        read_probe(folder / "probe.json").entries,
+        read_probe(version / "probe.json").entries,
+        strict=True,
+    )
+    assert all(kept.old == live.old and kept.new != live.new for kept, live in entries)
+
+
 def test_rows_and_batches_are_two_kinds_of_job(online_job_in: Any) -> None:
     job = online_job_in("both")
     content = msgspec.json.decode(job.read_bytes(), type=Job)
