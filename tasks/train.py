@@ -198,7 +198,7 @@ def keep(turn: Turn, dataset_id: str, found: dict[str, Any]) -> None:
     checkpoint = Checkpoint(
         id=found["checkpoint_id"],
         run_id=turn.run_id,
-        kind="adapter",
+        kind=found.get("kind", "adapter"),
         path=found["adapter"],
         steps=found["steps"],
         parent=champion.checkpoint_id,
