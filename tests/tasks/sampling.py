@@ -86,25 +86,35 @@ def online(home: Home, project: Project, run_id: str) -> Any:
     )
 
 
-def heldout(home: Home, project: Project, model: str, count: int = 96) -> float:
-    """The mean reward of sampled answers to problems that no run has seen."""
-    from environments.grading import grade, score
+def answered(
+    project: Project, model: str, asked: list[Problem], *, samples: int, temperature: float
+) -> list[tuple[Any, list[Any]]]:
+    """Sampled answers of one of the engine's models, each with its grades."""
+    from environments.grading import Item, grade_all
     from environments.rollouts import Sampler, sample
     from tasks.turns import engine
 
-    asked = problems(count, seed=99)
     environment = load_environment("environment.py:Sorting", project.folder)
     with engine() as client:
-        sampler = Sampler(client.url, model)
+        said = client.health()
+        digests = {name: said.get(name) for name in ("template_digest", "tokenizer_digest")}
         done = sample(
-            environment, asked, sampler, run_id="heldout", project=project.name, samples=2,
-            temperature=1.0, max_tokens=16, origin="evaluation",
+            environment, asked, Sampler(client.url, model, **digests), run_id=f"of-{model}",
+            project=project.name, samples=samples, temperature=temperature, max_tokens=16,
         )  # fmt: skip
     known = {one.id: one for one in asked}
-    scores = [
-        score(grade(environment, one.trace, known[str(one.trace.problem_id)])) for one in done
-    ]
-    return sum(value or 0.0 for value in scores) / len(scores)
+    items = [Item(one.trace, known[str(one.trace.problem_id)]) for one in done]
+    return list(zip((one.trace for one in done), grade_all(environment, items), strict=True))
+
+
+def heldout(project: Project, model: str, *, temperature: float = 1.0, count: int = 96) -> float:
+    """The mean reward of sampled answers to problems that no run has seen."""
+    from environments.grading import score
+
+    asked = problems(count, seed=99)
+    given = answered(project, model, asked, samples=2, temperature=temperature)
+    scores = [score(grades) or 0.0 for _, grades in given]
+    return sum(scores) / len(scores)
 
 
 def main(root: str, *runs: str) -> None:
