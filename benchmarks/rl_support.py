@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=8)
     parser.add_argument("--bound", type=int, default=8)
     parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -102,6 +103,7 @@ def project_of(given: argparse.Namespace, seed: int) -> Project:
             "group_size": given.size,
             "max_staleness": given.bound,
             "baseline": "std",
+            "temperature": given.temperature,
             "slots": 64,
         },
     }

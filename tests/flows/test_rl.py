@@ -1,6 +1,7 @@
 """Turns that sample while they train, on the tiny model: a process that trains beside one that
 plays."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,10 +37,24 @@ def test_the_wheel_turns_once_with_asynchronous_grpo(
     prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
 ) -> None:
     from flows.turn import turn
+    from storage.lineage import lineage
+    from storage.queries import records, traces
 
     with_rl(project_folder)
     deliver(home, traffic, 160)
     report: Any = turn(str(project_folder))
-    print(report)
     assert report["decision"] == "promoted", report["reason"]
     assert report["run"]["algorithm"] == "grpo"
+    evaluation = report["evaluation"]
+    assert evaluation["low"] > 0 and evaluation["candidate"] > evaluation["champion"] + 0.15
+
+    metrics = (home.runs / report["run"]["id"] / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in metrics]
+    assert [one["step"] for one in steps] == list(range(1, 17))
+    assert 0 < max(one["staleness_max"] for one in steps) <= 8, "asynchronous, and within the bound"
+
+    problems, trained = records(home, "dataset")
+    assert (problems.id, trained.parents) == (report["dataset"]["id"], (problems.id,))
+    chain = {link.id for link in lineage(home, report["deployment"]) if link.kind == "trace"}
+    learnt = [one for batch in traces(home, ids=chain) for one in batch]
+    assert sum(one.origin == "rollout" for one in learnt) >= 16 * 8 * 8 - 8
