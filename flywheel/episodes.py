@@ -30,9 +30,8 @@ class Forced(NamedTuple):
     top_p: float = 1.0
     calls: int = 256
     """Of the episode, at most: what is asked beyond is refused, and the refusal says why."""
-    alone: bool = False
-    """Each call is decoded apart from all others: on the embedded engine the same seed then gives
-    the same bits, whatever else runs. Slower: nothing is batched."""
+    steady: bool = False
+    """The same seed gives the same bits, whatever else is under way (on the embedded engine)."""
 
 
 class Ticket(NamedTuple):

@@ -22,7 +22,7 @@ SHAPING = frozenset((
     "temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "max_tokens",
     "max_completion_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "length_penalty", "logit_bias", "bad_words", "min_tokens", "ignore_eos", "allowed_token_ids",
-    "best_of", "use_beam_search", "logits_processors", "flywheel_gang",
+    "best_of", "use_beam_search", "logits_processors", "flywheel_gang", "flywheel_steady",
 ))  # fmt: skip
 """Fields that decide what is sampled. A grammar (`response_format`, `tool_choice`) is what the
 harness is about: it passes, and the record's `sampling.other` has it."""
@@ -71,8 +71,8 @@ class ForcedChat(Chat):
             "top_p": self.forced.top_p,
             "seed": self.seed,
         }
-        if self.forced.alone:
-            fields["flywheel_gang"] = {"id": f"alone-{self.seed}", "size": 1}
+        if self.forced.steady:
+            fields["flywheel_steady"] = True
         if bounded:
             named = "max_completion_tokens" in self.fields and "max_tokens" not in self.fields
             fields["max_completion_tokens" if named else "max_tokens"] = self.bound

@@ -65,7 +65,7 @@ class Rules(NamedTuple):
             max_tokens=self.max_tokens,
             seed=seed_of(self.run_id, attempt.visit.id, attempt.k),
             calls=environment.harness.budget.turns,
-            alone=self.repeatable,
+            steady=self.repeatable,
         )
 
 

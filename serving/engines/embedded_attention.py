@@ -38,10 +38,11 @@ def prefilling(segment: Segment | None, slots: Slots, start: int, width: int) ->
     return Part(segment, slots, len(slots.lengths), start, None, _mask(seen[None]))
 
 
-def decoding(segment: Segment | None, slots: Slots) -> Part:
-    """One new token for every row, at the end of what it has."""
+def decoding(segment: Segment | None, slots: Slots, width: int | None = None) -> Part:
+    """One new token for every row, at the end of what it has; `width` = own tokens that are looked
+    at, seen or not (None = as many as the longest row has)."""
     positions = torch.tensor(slots.lengths)
-    seen = torch.arange(max(slots.lengths) + 1) <= positions[:, None]
+    seen = torch.arange(width or max(slots.lengths) + 1) <= positions[:, None]
     return Part(segment, slots, len(slots.lengths), 0, positions, _mask(seen[:, None]))
 
 

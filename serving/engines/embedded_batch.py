@@ -33,6 +33,8 @@ class Row:
     """Called with each token and, with the last one, the finish reason; (None, reason) = failed."""
     seed: int | None = None
     choice: int = 0
+    steady: bool = False
+    """Its bits depend on nothing but itself."""
     halts: Callable[[int], bool] | None = None
     """Told of each token; True = a stop string is complete."""
     tokens: list[int] = field(default_factory=list)

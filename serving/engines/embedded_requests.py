@@ -59,6 +59,8 @@ class Asked(Struct, kw_only=True):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     flywheel_gang: GangId | None = None
+    flywheel_steady: bool | None = None
+    """The same request gives the same bits, whatever else is under way."""
 
     @property
     def choices(self) -> int:

@@ -24,6 +24,7 @@ from serving.engines.embedded_cache import Prefixes
 from serving.engines.embedded_cohort import Bounds, Cohort, Turns, run_gang
 from serving.engines.embedded_model import BASE, Model
 from serving.engines.embedded_score import Prompt, score
+from serving.engines.embedded_steady import Steady
 from trainer.models import digest_of
 
 T = TypeVar("T")
@@ -32,12 +33,16 @@ GANG_QUEUE = 2048
 _log = logging.getLogger("flywheel.engine")
 
 
+_Key = tuple[str, bool]
+"""Adapter, and whether its rows are steady."""
+
+
 @dataclass(eq=False)
 class _Work:
     turns: Turns
     fail: Callable[[str], None]
-    cohort: str | None = None
-    """The adapter whose live rows these are."""
+    cohort: _Key | None = None
+    """Whose live rows these are."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Sampler:
         self._leaving: set[str] = set()
         budget = bounds.memory // 8 // model.shape.bytes_per_token
         self._prefixes = Prefixes(budget)
-        self._cohorts: dict[str, Cohort] = {}
+        self._cohorts: dict[_Key, Cohort | Steady] = {}
         self._live: deque[_Work] = deque()
         self._gangs: deque[_Work] = deque()
         self._gang_rows: list[Row] = []
@@ -220,13 +225,18 @@ class Sampler:
         adapter = rows[0].adapter
         if not self.serves(adapter):
             return _fail(rows, f"{adapter} was unloaded")
-        cohort = self._cohorts.get(adapter)
+        key = adapter, rows[0].steady
+        cohort = self._cohorts.get(key)
         if cohort is None:
-            cohort = Cohort(self.model, adapter, self._prefixes, self.bounds)
-            self._cohorts[adapter] = cohort
-            self._live.append(_Work(cohort.run(), cohort.fail, adapter))
+            cohort = self._cohorts[key] = self._cohort(*key)
+            self._live.append(_Work(cohort.run(), cohort.fail, key))
         cohort.waiting.extend(rows)
         return None
+
+    def _cohort(self, adapter: str, steady: bool) -> Cohort | Steady:
+        if steady:
+            return Steady(self.model, adapter, self.bounds)
+        return Cohort(self.model, adapter, self._prefixes, self.bounds)
 
     def _enter_gang(self, rows: Sequence[Row]) -> None:
         adapter = rows[0].adapter
@@ -251,7 +261,8 @@ class Sampler:
                 self._free(name)
 
     def _in_use(self, name: str) -> bool:
-        return name in self._cohorts or any(row.adapter == name for row in self._gang_rows)
+        live = any(adapter == name for adapter, _ in self._cohorts)
+        return live or any(row.adapter == name for row in self._gang_rows)
 
     def _load(self, name: str, folder: Path) -> None:
         known = self.adapters.get(name)

@@ -207,6 +207,7 @@ class Service:
             deliver=_to(mailbox, index),
             seed=asked.seed,
             choice=turn,
+            steady=bool(asked.flywheel_steady),
         )
         if stops:
             row.halts = Speller(self.tokenizer, stops, skip_special=skip_special).push

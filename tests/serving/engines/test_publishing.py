@@ -182,7 +182,7 @@ def test_an_engine_that_lost_its_weights_gets_them_again(
     asyncio.run(go())
 
 
-def test_alone_a_seed_gives_the_same_bits_whatever_else_is_played(
+def test_played_repeatably_a_seed_gives_the_same_bits_whatever_else_is_played(
     engine: EngineProcess, tmp_path: Path
 ) -> None:
     digits = ["3 1 2", "9 9 1", "4 5 6 1", "2 2 8 7 1"]
