@@ -269,7 +269,7 @@ class MachineSection(Section):
 
     engine: Literal["here", "torchrun", "verl", "prime-rl"] = "here"
     """here: one process; torchrun: several of ours; verl and prime-rl: the run is handed to them
-    (docs/gpu.md). `flywheel train --engine` goes before it."""
+    (docs/gpu.md). What `flywheel train` is told as its engine goes before it."""
     nodes: int = Field(1, ge=1)
     """Machines."""
     processes: int = Field(1, ge=1)
