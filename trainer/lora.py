@@ -78,4 +78,6 @@ class _LoraLinear(torch.autograd.Function):
         by_x = None
         if ctx.needs_input_grad[0]:
             by_x = (slope @ weight).addmm_(down, a)
-        return by_x, None, down.T @ x, (slope.T @ low).mul_(ctx.scale), None
+        # As its transpose: with few rows the product is twice as fast as with few columns.
+        by_b = (low.T @ slope).mul_(ctx.scale).T
+        return by_x, None, down.T @ x, by_b, None

@@ -16,6 +16,7 @@ from flywheel.errors import UsageError
 from flywheel.project import TrainSection
 from trainer.attention import attend
 from trainer.full import free, save_model
+from trainer.layers import fuse_layers
 from trainer.lora import fuse_adapter
 from trainer.models import Base, adapter_tensors, add_adapter, save_adapter, use_attention
 from trainer.parallel import ALONE, Ranks, inside, like, shard, whole
@@ -136,6 +137,7 @@ def start(
         _adapt(model, settings, init, seed)
         started = None
     use_attention(model, "flywheel_tree", attend)
+    fuse_layers(model)
     if not full:
         fuse_adapter(model, ADAPTER)
     cast = _place(model, settings, ranks)
