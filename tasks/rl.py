@@ -19,9 +19,10 @@ from tasks.player import Rules, players
 from tasks.rl_learner import SpoolLearner
 from tasks.rl_loop import Shared, shared
 from tasks.rl_problems import environments_of, mixture_of, problems_in
+from tasks.rl_seat import engine_of, seat_of
 from tasks.rl_trainer import TrainerProcess
 from tasks.teachers import teaching
-from tasks.turns import engine, home
+from tasks.turns import home
 from trainer import spool
 
 if TYPE_CHECKING:
@@ -69,18 +70,20 @@ def train_online(run: Online) -> None:
     Raises:
         FlywheelError: it cannot go on; what it has is kept.
     """
-    with shared() as loop, engine() as client:
-        loop.run(_trained(run, client, loop))
+    with shared() as loop, engine_of(run.project, run.start) as (client, replace):
+        served, seat = seat_of(run.project, run.start, run.name, client, replace)
+        loop.run(_trained(run, client, served, seat, loop))
 
 
-async def _trained(run: Online, client: "EngineClient", loop: Shared) -> None:
+async def _trained(
+    run: Online, client: "EngineClient", served: "Served", seat: "Seat", loop: Shared
+) -> None:
     from serving.publishing import WeightPublisher
     from trainer.algorithms.contract import Context
     from trainer.orchestrator.driver import orchestrate
 
     rl, source = run.project.train.rl, source_of(run)
     environments = environments_of(run.project)
-    served, seat = await asyncio.to_thread(seat_of, run, client)
     publisher = WeightPublisher(run.name, [seat])
     playing = players(
         environments,
@@ -212,37 +215,6 @@ def rendering_of(run: Online) -> "Rendering":
     from trainer.render import renderer_for
 
     return renderer_for(load_tokenizer(Path(run.start.base_model)))
-
-
-def seat_of(run: Online, client: "EngineClient") -> "tuple[Served, Seat]":
-    """The home's engine, which answers with the weights that the run starts from.
-
-    Raises:
-        EngineError: it does not answer.
-        Refused: it does not take them.
-    """
-    from serving.engines.reach import Access
-    from serving.interception import Served
-    from serving.policies import Policies, Policy, name_of
-    from serving.publishing import Seat
-    from serving.routing import served_as
-    from serving.verify import bounds_of
-
-    model, access = served_as(run.start), client.access or Access()
-    if run.start.adapter is not None and model not in client.models():
-        client.load_adapter(model, home().path(run.start.adapter))
-    said = client.health()
-    served = Served(
-        client.url,
-        model,
-        key=access.key,
-        deployment=name_of(run.name, 0),
-        template_digest=said.get("template_digest"),
-        tokenizer_digest=said.get("tokenizer_digest"),
-        base=run.start.base_model,
-    )
-    first = Policies(Policy(0, model, name_of(run.name, 0)))
-    return served, Seat(client, first, bounds=bounds_of(run.project.serving, access.kind))
 
 
 def _put() -> Any:

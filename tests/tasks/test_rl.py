@@ -121,6 +121,18 @@ def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Pa
     assert after > before + 0.15, (before, after)
 
 
+@pytest.mark.soak
+def test_all_weights_learn_while_an_engine_of_the_runs_own_samples(
+    home: Home, tmp_path: Path
+) -> None:
+    train = TRAIN.format(steps=2, groups=2, size=4, bound=2)
+    train = train.replace("[train.rl]", 'method = "full"\n[train.rl]')
+    project = write_project(tmp_path / "whole", "whole", train)
+    prepared(home, project, "whole", count=16)
+    assert process(home, (project, "whole")) == 0
+    assert made(home, "whole")["kind"] == "full"
+
+
 def test_two_rounds_of_rejection_sampling_lift_the_heldout_reward_above_four_fifths(
     home: Home, tmp_path: Path
 ) -> None:

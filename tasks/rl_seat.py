@@ -1,0 +1,85 @@
+"""Where a run's rollouts are answered: an engine, and what says which weights answer there.
+
+An adapter's run plays before the home's engine, beside all that it serves. A run of all weights has
+an engine of its own, since those replace the base model that others stand on.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flywheel.lineage import Deployment
+from flywheel.project import Project
+from tasks.turns import engine, home, settings
+
+if TYPE_CHECKING:
+    from serving.engines.client import EngineClient
+    from serving.interception import Served
+    from serving.publishing import Seat
+
+    Replace = Callable[[Path], None]
+
+
+@contextlib.contextmanager
+def engine_of(
+    project: Project, start: Deployment
+) -> "Iterator[tuple[EngineClient, Replace | None]]":
+    """The engine while the block lasts, and what replaces its base weights; None = nothing may.
+
+    Raises:
+        EngineError: none runs, or none could be started.
+    """
+    if project.train.method != "full":
+        with engine() as client:
+            yield client, None
+        return
+    from serving.engines.table import ENGINES
+
+    section, given = project.serving, settings()
+    make = ENGINES[given.engine or section.engine]
+    with contextlib.ExitStack() as held:
+        own = make(home(), Path(start.base_model), section, given, dict)
+        held.callback(own.stop)
+        own.start()
+        yield held.enter_context(own.client()), own.load_weights
+
+
+def seat_of(
+    project: Project,
+    start: Deployment,
+    name: str,
+    client: "EngineClient",
+    replace: "Replace | None" = None,
+) -> "tuple[Served, Seat]":
+    """The engine, answering with the weights that the run starts from.
+
+    Args:
+        name: what the run's versions are called by.
+
+    Raises:
+        EngineError: it does not answer.
+        Refused: it does not take them.
+    """
+    from serving.interception import Served
+    from serving.policies import Policies, Policy, name_of
+    from serving.publishing import Seat
+    from serving.routing import served_as
+    from serving.verify import bounds_of
+
+    model, access = served_as(start), client.access
+    if start.adapter is not None and model not in client.models():
+        client.load_adapter(model, home().path(start.adapter))
+    said = client.health()
+    served = Served(
+        client.url,
+        model,
+        key=access.key,
+        deployment=name_of(name, 0),
+        template_digest=said.get("template_digest"),
+        tokenizer_digest=said.get("tokenizer_digest"),
+        base=start.base_model,
+    )
+    first = Policies(Policy(0, model, name_of(name, 0)))
+    bounds = bounds_of(project.serving, access.kind)
+    return served, Seat(client, first, replace=replace, bounds=bounds)
