@@ -91,7 +91,10 @@ class WeightPublisher:
 
     async def clear(self) -> None:
         """Unloads what of this run answers no call any more."""
-        await asyncio.gather(*(asyncio.to_thread(self._swept, seat) for seat in self.seats))
+        work = [asyncio.to_thread(self._swept, seat) for seat in self.seats]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        if failed := [one for one in found if isinstance(one, BaseException)]:
+            raise _graver(failed)
 
     async def _add(self, version: int, folder: Path) -> None:
         from trainer.models import digest_of
@@ -103,7 +106,8 @@ class WeightPublisher:
         work = [asyncio.to_thread(_loaded, seat, policy, folder) for seat in self.seats]
         found = await asyncio.gather(*work, return_exceptions=True)
         if failed := [one for one in found if isinstance(one, BaseException)]:
-            await self.clear()
+            with contextlib.suppress(EngineError):  # one that is away has nothing to unload
+                await self.clear()
             raise _graver(failed)
         self._switch(policy, [one for one in found if not isinstance(one, BaseException)])
         self._folders = {policy.model: folder}

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,6 +123,12 @@ def copied(folder: Path, place: Path) -> Path:
             if not final.is_dir():  # else the same was copied before
                 raise
     return final
+
+
+def forget_copy(copy: Path, loaded: Collection[str | None]) -> None:
+    """Removes what `copied` made, unless something is `loaded` from it under another name."""
+    if str(copy) not in loaded:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def tensors_of(path: Path) -> dict[str, _Entry]:

@@ -17,7 +17,7 @@ import httpx
 
 from flywheel.errors import CorruptFile, EngineError, MissingPart, Refused
 from flywheel.progress import report
-from serving.engines.adapter_files import copied, misfit
+from serving.engines.adapter_files import copied, forget_copy, misfit
 from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
 from serving.engines.load import Load, read_load
@@ -173,10 +173,14 @@ class EngineClient:
             return next((card.get("root") for card in cards if card["id"] == name), None)
 
     def unload_adapter(self, name: str) -> None:
-        """Unloading what is not there is no error."""
+        """Unloading what is not there is no error. A copy that was made for it goes too."""
+        copies = self.access.copies
+        root = self._loaded_from(name) if copies is not None else None
         answer = self._send("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         if answer.status_code not in (400, 404):
             self._check(answer)
+        if copies is not None and root is not None and Path(root).parent == Path(copies):
+            forget_copy(Path(root), {card.get("root") for card in self.cards()[1]})
 
     def load_weights(self, folder: Path) -> None:
         """The embedded engine's base model, replaced while it runs and answers nothing.
@@ -188,6 +192,17 @@ class EngineClient:
         if answer.status_code == 400:
             raise Refused(f"the weights in {folder} were not loaded: {_words(answer)}")
         self._check(answer)
+
+    def reload_weights(self, folder: Path) -> None:
+        """vLLM's base model, replaced while it runs and answers nothing; by its routes for
+        development. Adapters stay. What was cached of the old weights is forgotten."""
+        how = {"method": "reload_weights", "kwargs": {"weights_path": str(folder.resolve())}}
+        self._check(self._send("POST", "/collective_rpc", how))
+        answer = self._send("POST", "/reset_prefix_cache")
+        self._check(answer)
+        with self._understood("/reset_prefix_cache"):
+            if answer.content and not answer.json().get("success", True):
+                raise EngineError(f"the engine at {self.url} keeps prefixes of its old weights")
 
     def logprobs(
         self, model: str, prompt_ids: Sequence[int], completion_ids: Sequence[int]

@@ -41,10 +41,14 @@ class VllmProcess(Supervised):
         port: int | None = None,
         ready_s: float = 900.0,
         variables: Mapping[str, str] | None = None,
+        in_place: bool = False,
     ) -> None:
         """
         Args:
             environment: vLLM's own virtual environment.
+            in_place: full weights are replaced as it runs, where it began with an untied model.
+                For that its routes for development are open to whoever has its key: for an engine
+                that one run alone uses.
             variables: environment variables beside ours.
 
         Raises:
@@ -54,7 +58,10 @@ class VllmProcess(Supervised):
         super().__init__(home, model, adapters=adapters, port=port, ready_s=ready_s)
         self._python = python_of(environment, serving.device)
         self._serving, self._threads = serving, threads
-        self._variables = variables or {}
+        self._variables = dict(variables or {})
+        self._in_place = in_place
+        if in_place:
+            self._variables["VLLM_SERVER_DEV_MODE"] = "1"
         rank_room(serving.max_rank)  # is told now, not after a minute
         self._key = secrets.token_urlsafe(24)
         self._rendered = Rendered(why="not compared yet")
@@ -76,9 +83,10 @@ class VllmProcess(Supervised):
         return self.home.engine
 
     def load_weights(self, folder: Path) -> None:
-        """Starts anew on `folder`; where that fails, on the old model again. Both heads are read
-        from the file then: weights that are reloaded in place leave a stale head where it is tied
-        to the embeddings.
+        """As it runs, if it was made for that and its model is untied; nothing may be under way at
+        it. Else it starts anew on `folder`; where that fails, on the old model again. Both heads
+        are read from the file then: weights that are reloaded in place leave a stale head where it
+        is tied to the embeddings.
 
         Raises:
             Refused: `folder` is no model, or one whose head is tied; the old one serves on.
@@ -95,7 +103,12 @@ class VllmProcess(Supervised):
                 tensors_of(path)
         except CorruptFile as error:
             raise Refused(str(error)) from error
-        super().load_weights(folder)
+        if not self._in_place or not self.alive or is_tied(self.model):
+            super().load_weights(folder)
+            return
+        with self.client() as client:
+            client.reload_weights(folder)
+        self.model = folder.resolve()
 
     def _launch(self) -> None:
         """The trainer's rendering is worked out while vLLM starts, then the two are compared."""

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from environments.load import load_environment
-from flywheel.errors import Refused
+from flywheel.errors import EngineError, Refused
 from flywheel.ids import digest_bytes
 from flywheel.records import Problem, Tokens, model_spans, say
 from serving.engines.client import EngineClient
@@ -145,6 +145,28 @@ def test_what_is_not_what_was_trained_changes_nothing(
             return await player.play(Attempt(visit(0), 0), 0)
 
     assert asyncio.run(go()).versions == (0,)
+
+
+def test_of_several_engines_all_confirm_before_any_answers(
+    engine: EngineProcess, version: Make
+) -> None:
+    def seat(client: EngineClient) -> Seat:
+        return Seat(client, Policies(Policy(0, "base", "several-v0")))
+
+    async def go() -> None:
+        with EngineClient("http://127.0.0.1:9", timeout_s=5) as away:
+            seats = [seat(client), seat(away)]
+            publisher = WeightPublisher("several", seats)
+            with pytest.raises(EngineError, match="did not answer"):
+                await publisher.publish(1, version(engine, 1))
+            assert [one.policies.now.version for one in seats] == [0, 0]
+            assert not [name for name in client.models() if name.startswith("several-v")]
+        async with WeightPublisher("several", [seat(client), seat(client)]) as publisher:
+            await publisher.publish(1, version(engine, 1))
+            assert {one.policies.now.version for one in publisher.seats} == {1}
+
+    with engine.client() as client:
+        asyncio.run(go())
 
 
 def test_an_answer_under_way_ends_under_the_version_that_it_began_with(

@@ -4,6 +4,7 @@ killed. What it must do as any engine is in test_contract.py.
 The last tests kill it and change its model; they stand at the end because all share one.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from safetensors.torch import save_file
 
 from flywheel.errors import MissingPart, Refused, UsageError
 from flywheel.home import Home
@@ -28,12 +30,14 @@ from serving.engines.client import EngineClient
 from serving.engines.remote import RemoteVllm
 from serving.engines.vllm import VllmProcess
 from serving.limits import Limits
+from serving.policies import Policies, Policy
+from serving.publishing import Seat, WeightPublisher
 from serving.smoke import Prompt, smoke
 from serving.state import EngineState
 from serving.verify import Probe, ProbeEntry, check_logprobs
 from tests.serving.running import Running, running
 from trainer.models import add_adapter, load_base, load_tokenizer, save_adapter
-from trainer.probe import ProbePair, probe_logprobs
+from trainer.probe import ProbePair, probe_logprobs, write_probe
 from trainer.render import renderer_for
 
 pytestmark = pytest.mark.slow
@@ -131,7 +135,7 @@ def test_the_gate_catches_a_stale_output_head(
 ) -> None:
     """vLLM reloads weights in place, says 200, and keeps a tied head as it was."""
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     changed = shutil.copytree(vllm.model, tmp_path / "changed")
     tensors = load_file(changed / "model.safetensors")
@@ -482,6 +486,35 @@ def test_an_adapter_of_the_real_model_is_deployed_after_full_weights_were(
         check_logprobs(fresh, "base", base)
         seen = smoke(fresh, "smol-v1", [prompt_of(SMOL, "Name a colour.")], max_tokens=8)
         assert seen["tokens"] > 0
+
+
+def test_full_weights_are_published_as_it_runs(vllm: VllmProcess, tmp_path: Path) -> None:
+    """Its model is untied since the test before."""
+    import torch
+
+    first, base = vllm.pid, vllm.model
+    shutil.copytree(base, tmp_path / "v1" / "model")
+    model = load_base(base, threads=1).model
+    old = probe_logprobs(model, PAIRS)
+    random = torch.Generator().manual_seed(5)
+    tensors = {
+        name: (one + torch.randn(one.shape, generator=random) * 0.01 * one.std()).bfloat16()
+        for name, one in model.state_dict().items()
+    }
+    save_file(tensors, tmp_path / "v1" / "model" / "model.safetensors", metadata={"format": "pt"})
+    del model, tensors
+    new = probe_logprobs(load_base(tmp_path / "v1" / "model", threads=1).model, PAIRS)
+    write_probe(tmp_path / "v1" / "probe.json", PAIRS, new=new, old=old)
+    vllm._in_place = True
+    with vllm.client() as client:
+        policies = Policies(Policy(0, "base", "run-v0"))
+        publisher = WeightPublisher("run", [Seat(client, policies, replace=vllm.load_weights)])
+        asyncio.run(publisher.publish(1, tmp_path / "v1"))
+    assert publisher.evidence["moved"] > 0.01 and publisher.evidence["largest"] < 1e-3
+    assert policies.now.name == "run-v1" and (vllm.pid, vllm.model) == (
+        first,
+        tmp_path / "v1/model",
+    )
 
 
 def test_stopped_it_leaves_no_process_no_port_and_no_shared_memory(vllm: VllmProcess) -> None:
