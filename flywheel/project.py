@@ -6,6 +6,7 @@ it.
 
 import difflib
 import tomllib
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -189,14 +190,14 @@ class RLSection(Section):
     """Upwards."""
     correction: Literal["none", "tis", "icepop", "sequence_mask"] = "none"
     """Of the mismatch between who sampled and who is trained."""
-    correction_low: float | None = Field(None, ge=0)
+    correction_low: float | None = Field(None, ge=0, le=1)
     """Least importance ratio that it lets through; None = the correction's own default."""
-    correction_high: float | None = Field(None, gt=0)
-    """The largest."""
+    correction_high: float | None = Field(None, ge=1)
+    """The largest. A ratio of 1, where nothing differs, is always let through."""
     old_logprobs: Literal["behaviour", "recomputed"] = "behaviour"
     """What ratios are taken to: what the engine said as it sampled, or the trainer's own numbers
-    under the weights that a step starts from. Recomputed ones need a correction, unless the run is
-    synchronous."""
+    under the weights that a step starts from. Recomputed ones need a correction, unless the run
+    samples while it trains and is synchronous."""
     kl: float = Field(0.0, ge=0)
     """Weight of the KL to the weights that the run started from."""
     baseline: Literal["mean", "std", "leave_one_out", "maxrl"] = "mean"
@@ -263,6 +264,12 @@ class CurriculumSection(Section):
     revisit: float = Field(0.1, ge=0, le=1)
     """Share of picks from outside, so that what was too hard or too easy is seen again."""
 
+    @model_validator(mode="after")
+    def _ordered(self) -> "CurriculumSection":
+        if self.low > self.high:
+            raise ValueError(f"train.curriculum: no pass rate lies from {self.low} to {self.high}")
+        return self
+
 
 class MachineSection(Section):
     """[train.machine]: where a run's trainer computes. It decides no run's identity."""
@@ -277,6 +284,41 @@ class MachineSection(Section):
     address: str | None = None
     """torchrun: host:port of the first node's rendezvous; verl: the Ray cluster's, to submit to.
     None = this machine alone."""
+
+
+ONLINE = frozenset(("grpo", "echo", "distill", "self_distill"))
+"""Algorithms that sample while they train."""
+POLICY = frozenset(("grpo", "echo", "recorded"))
+"""Algorithms whose loss is `train.rl.loss`."""
+
+
+def _unweighed(rl: RLSection, algorithms: Set[str | None]) -> str | None:
+    """Why what an older policy sampled would be trained as if the newest had."""
+    if not rl.max_staleness and "recorded" not in algorithms:
+        return None
+    ways = 'a correction ("tis", "icepop" or "sequence_mask")'
+    if "recorded" not in algorithms:
+        ways += ", or max_staleness = 0"
+    if rl.old_logprobs == "recomputed" and rl.correction == "none":
+        return (
+            "recomputed old logprobs hide how far the sampler's weights lay behind: asynchronous "
+            f'training would be wrong without saying so. Take old_logprobs = "behaviour", {ways}'
+        )
+    if rl.loss == "reinforce" and rl.correction == "none" and algorithms & POLICY:
+        return (
+            'loss = "reinforce" has no ratio to who sampled: answers of older weights would be '
+            f"trained as the newest's own. Take another loss, {ways}"
+        )
+    return None
+
+
+def _ungrouped(rl: RLSection, algorithms: Set[str | None]) -> str | None:
+    """Why nothing could be trained, or not as it was asked for."""
+    if rl.group_size < 2 and algorithms & {"grpo", "echo"}:
+        return "group_size = 1: an answer alone has nothing to be better than; it takes two"
+    if rl.correction == "none" and (rl.correction_low, rl.correction_high) != (None, None):
+        return "correction_low and correction_high are bounds of a correction, and there is none"
+    return None
 
 
 class TrainSection(Section):
@@ -328,19 +370,19 @@ class TrainSection(Section):
     @model_validator(mode="after")
     def _sound(self) -> "TrainSection":
         rl = self.rl
-        if rl.old_logprobs == "recomputed" and rl.correction == "none" and rl.max_staleness:
+        algorithms = {self.algorithm, *(one.algorithm for one in self.mixture)}
+        if reason := _unweighed(rl, algorithms) or _ungrouped(rl, algorithms):
+            raise ValueError(f"train.rl: {reason}")
+        if (self.mixture or self.curriculum) and self.algorithm not in ONLINE:
             raise ValueError(
-                "train.rl: recomputed old logprobs hide how far the sampler's weights lay behind: "
-                "asynchronous training would be wrong without saying so. Take old_logprobs = "
-                '"behaviour", a correction ("tis", "icepop" or "sequence_mask"), or '
-                "max_staleness = 0"
+                f"train.algorithm {self.algorithm} learns from a dataset's rows: mixture and "
+                "curriculum would do nothing; leave them out"
             )
         if rl.length_penalty + rl.call_penalty >= 1:
             raise ValueError(
                 "train.rl: length_penalty and call_penalty together must stay below 1, so that a "
                 "long right answer earns more than a wrong one"
             )
-        algorithms = {self.algorithm, *(one.algorithm for one in self.mixture)}
         if "self_distill" in algorithms and not (self.teacher and self.teacher.hint):
             raise ValueError("self_distill needs train.teacher.hint: what the teacher reads first")
         if algorithms & {"distill", "self_distill"} and rl.temperature != 1:

@@ -76,7 +76,7 @@ def test_what_no_ratio_can_be_taken_to_is_refused(
     assert not prepared.samples and reason in prepared.refused[0][1]
 
 
-def test_rows_without_logprobs_need_recomputed_ones(row_of: Any, rendering: Rendering) -> None:
+def test_rows_without_logprobs_have_no_ratio(row_of: Any, rendering: Rendering) -> None:
     def blind(digits: list[int], reward: float) -> TrainingRow:
         row: TrainingRow = row_of(digits, reward=reward, problem_id="p", sampling=WHOLE)
         assert row.tokens is not None
@@ -85,9 +85,8 @@ def test_rows_without_logprobs_need_recomputed_ones(row_of: Any, rendering: Rend
         )
 
     rows = [blind([2, 1], 1.0), blind([3, 1], 0.0)]
-    assert "no logprobs" in recorded(rows, context(rendering)).refused[0][1]
-    own = context(rendering, old_logprobs="recomputed", max_staleness=0)
-    assert len(recorded(rows, own).samples) == 2
+    for rl in ({}, {"old_logprobs": "recomputed", "correction": "tis"}):
+        assert "no logprobs" in recorded(rows, context(rendering, **rl)).refused[0][1]
 
 
 def test_an_answer_that_was_cut_is_learnt_from_as_it_is(row_of: Any, rendering: Rendering) -> None:
