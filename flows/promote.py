@@ -12,6 +12,7 @@ from tasks.mine import mine_problems
 from tasks.promote import promote_candidate
 from tasks.report import conclude
 from tasks.sample import sample_rollouts
+from tasks.starting import deployable
 from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
@@ -27,6 +28,7 @@ def promote(project: str, by: str = "", reason: str = "") -> dict[str, Any]:
     """
     with serving(project):
         this = open_turn(project, ingest_inbox())
+        deployable(this)
         problems = mine_problems(this)
         dataset = passed(curate_dataset(this, sample_rollouts(this, problems)))
         candidate = train_candidate(this, dataset)

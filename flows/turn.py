@@ -16,6 +16,7 @@ from tasks.promote import promote_candidate
 from tasks.report import conclude
 from tasks.sample import sample_rollouts
 from tasks.slots import first_try, in_its_slot, run_name
+from tasks.starting import deployable
 from tasks.train import train_candidate
 from tasks.turns import note, open_turn, serving
 
@@ -31,6 +32,7 @@ def turn(project: str) -> Any:
     with serving(project):
         this = open_turn(project, ingest_inbox(), fresh=first_try())
         try:
+            deployable(this)
             note(this, "grade", grade_recorded(this))
             problems = mine_problems(this)
             rollouts = sample_rollouts(this, problems)

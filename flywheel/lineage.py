@@ -165,7 +165,9 @@ class Deployment(Record, frozen=True, kw_only=True):
     base_model: str
     """Path or name of the base model."""
     adapter: str | None = None
-    """Folder relative to the home; None = the base model itself."""
+    """Folder of its weights relative to the home; None = the base model itself."""
+    kind: Literal["adapter", "full"] = "adapter"
+    """What that folder holds: an adapter of the base model, or a whole model of its shape."""
     checkpoint_id: str | None = None
     run_id: str | None = None
     registry_version: str | None = None

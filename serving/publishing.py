@@ -3,8 +3,9 @@
 Enter: a version and its folder (`adapter/` or `model/`, and probe.json), written whole before.
 Leaves: the version answers each call that begins from then on. The order: load under a name of its
 own, compare logprobs with the trainer's, and only when every engine has confirmed, switch. What
-fails before that changes nothing. Invariants: a name never gets other weights; an adapter is
-unloaded only when it answers no call.
+fails before that changes nothing. An engine of the run's own that holds one model alone has its
+model replaced between two calls. Invariants: a name never gets other weights; weights are unloaded
+only when they answer no call.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ class Seat(NamedTuple):
     client: EngineClient
     policies: Policies
     replace: Callable[[Path], None] | None = None
-    """Serves other base weights from now on (`Engine.load_weights`); None = it takes adapters
-    alone, as an engine does that others use too."""
+    """Serves other base weights from now on (`Engine.load_weights`), for an engine that this run
+    alone uses and that holds one model. None = whole models too are loaded by name."""
     bounds: Bounds = FLOAT32
 
 
@@ -72,7 +73,7 @@ class WeightPublisher:
             CorruptFile, MissingPart: the folder holds no version.
         """
         async with self._one:
-            if (folder / MODEL).is_dir():
+            if (folder / MODEL).is_dir() and any(seat.replace for seat in self.seats):
                 await self._replace(version, folder)
             else:
                 await self._add(version, folder)
@@ -99,8 +100,7 @@ class WeightPublisher:
     async def _add(self, version: int, folder: Path) -> None:
         from trainer.models import digest_of
 
-        adapter = folder / ADAPTER
-        digest = await asyncio.to_thread(digest_of, adapter)
+        digest = await asyncio.to_thread(digest_of, _weights(folder))
         name = name_of(self.run, version)
         policy = Policy(version, f"{name}-{digest[:_DIGITS]}", name)
         work = [asyncio.to_thread(_loaded, seat, policy, folder) for seat in self.seats]
@@ -114,7 +114,7 @@ class WeightPublisher:
         await self.clear()
 
     async def _replace(self, version: int, folder: Path) -> None:
-        """Full weights: there is room for one model, so that no call may be under way."""
+        """Whole models where there is room for one, so that no call may be under way."""
         policy = Policy(version, "base", name_of(self.run, version))
         found = []
         for seat in self.seats:
@@ -136,9 +136,14 @@ class WeightPublisher:
                 seat.client.unload_adapter(model)
 
 
+def _weights(folder: Path) -> Path:
+    whole = folder / MODEL
+    return whole if whole.is_dir() else folder / ADAPTER
+
+
 def _loaded(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
     probe = read_probe(folder / PROBE)
-    seat.client.load_adapter(policy.model, folder / ADAPTER)
+    seat.client.load_adapter(policy.model, _weights(folder))
     return check_logprobs(seat.client, policy.model, probe, bounds=seat.bounds)
 
 
@@ -150,8 +155,8 @@ def _revived(seat: Seat, policy: Policy, folder: Path) -> None:
 def _replaced(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
     if seat.replace is None:
         raise Refused(
-            f"{policy.name} replaces all weights, and this engine takes adapters alone: others use "
-            "its base model too. Give the run an engine of its own"
+            f"{policy.name} replaces all weights of one engine and not of another: give the run "
+            "engines of one kind"
         )
     probe = read_probe(folder / PROBE)
     before = seat.client.health().get("model") or seat.client.access.model

@@ -1,6 +1,6 @@
 """The model registry, in MLflow: each candidate a version with its files and where it came from.
 
-An adapter's folder and its lineage go in; a numbered deployment comes out. The aliases `champion`,
+A folder of weights and its lineage go in; a numbered deployment comes out. The aliases `champion`,
 `previous` and `challenger` follow the routing file: the registry never decides what serves. MLflow
 has no compare-and-set, so writers take turns by a file lock, and read back.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flywheel.durable import is_full
 from flywheel.errors import CorruptFile, FlywheelError, Full, MissingPart
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 RUN, CHECKPOINT, DEPLOYMENT = "flywheel.run_id", "flywheel.checkpoint", "flywheel.deployment"
+KIND, WHOLE = "flywheel.kind", "full"
+"""A version without this tag is an adapter, one with this value a whole model."""
 ADAPTER, BASE = "flywheel.adapter", "flywheel.base_model"
 """Of a version that a person registered, or whose files were fetched again."""
 _WAIT_S = 60.0
@@ -94,6 +96,7 @@ class Registry:
         adapter: str | Path,
         checkpoint_id: str,
         run_id: str,
+        kind: Literal["adapter", "full"] = "adapter",
         tags: Mapping[str, str] | None = None,
     ) -> Deployment:
         """The checkpoint as the project's next deployment, aliased `challenger`.
@@ -102,19 +105,22 @@ class Registry:
         run again gives the deployment that it has.
 
         Args:
-            adapter: its folder, absolute or relative to the home, where it stays: MLflow copies it.
+            adapter: folder of its weights, absolute or relative to the home, where it stays: MLflow
+                copies it.
+            kind: what that folder holds.
 
         Raises:
             MissingPart: there is no such folder, or nothing in it.
         """
         folder = self.home.path(str(adapter))
         if not folder.is_dir() or not any(folder.iterdir()):
-            raise MissingPart(f"no adapter at {folder} to register: train run {run_id} again")
+            raise MissingPart(f"no weights at {folder} to register: train run {run_id} again")
         tags = {
             **(tags or {}),
             RUN: run_id,
             CHECKPOINT: checkpoint_id,
             "flywheel.project": project,
+            **({KIND: kind} if kind == WHOLE else {}),
         }
         with self.writing() as client:
             known = self._version_of(client, project, run_id, checkpoint_id)
@@ -126,6 +132,7 @@ class Registry:
                 version=number,
                 base_model=base_model,
                 adapter=self.home.relative(folder),
+                kind=kind,
                 checkpoint_id=checkpoint_id,
                 run_id=run_id,
                 registry_version=str(number),
@@ -239,7 +246,7 @@ class Registry:
             name=f"{project}-{tags[CHECKPOINT][:12]}",
             source_run_id=run[0].info.run_id if run else None,
             tags=tags,
-            model_type="lora-adapter",
+            model_type="whole-model" if KIND in tags else "lora-adapter",
         )
         client.log_model_artifacts(model.model_id, str(folder))
         client.finalize_logged_model(model.model_id, "READY")

@@ -22,7 +22,9 @@ from serving.registry import (
     BASE,
     CHECKPOINT,
     DEPLOYMENT,
+    KIND,
     RUN,
+    WHOLE,
     Registry,
     telling,
     tracking_uri,
@@ -36,6 +38,8 @@ WISH = "promote"
 """The tag by which a person asks for a version."""
 _NO = frozenset(("false", "no", "0", "off"))
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_READ = (".json", ".jinja", ".txt", ".model", ".safetensors")
+"""Endings of a whole model's files that anything reads."""
 _LONGEST = 4000
 """Characters of a tag's value, at most."""
 
@@ -149,15 +153,17 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
     the run left, or MLflow's copy of them; of a version that a person registered, MLflow's.
 
     Raises:
-        Refused: it has no files any more, they are no adapter, or not those that were registered.
+        Refused: it has no files any more, they are no adapter (no whole model, where it is tagged
+            as one), or not those that were registered.
     """
     home, tags = registry.home, version.tags
     run_id = _run_of(version)
-    usual = f"runs/{run_id}/adapter" if run_id else None
+    whole = tags.get(KIND) == WHOLE
+    usual = f"runs/{run_id}/{'model' if whole else 'adapter'}" if run_id else None
     place = tags.get(ADAPTER) or usual
     checkpoint = tags.get(CHECKPOINT)
     if not (place and checkpoint and _is(home.path(place), checkpoint, within=home.runs)):
-        folder, found = _fetched(registry, version)
+        folder, found = _fetched(registry, version, whole)
         if checkpoint and checkpoint not in found:
             raise Refused(
                 f"MLflow's files of {_name(version)} have the digest {found[0]}, and checkpoint "
@@ -171,6 +177,7 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
         version=int(version.number),
         base_model=tags.get(BASE, base_model),
         adapter=place,
+        kind="full" if whole else "adapter",
         checkpoint_id=checkpoint,
         run_id=run_id,
         registry_version=version.number,
@@ -202,7 +209,7 @@ def _run_of(version: Version) -> str | None:
 
 
 def _digests(folder: Path) -> tuple[str, ...]:
-    """By which an adapter's files are known; () = they are none."""
+    """By which files of weights are known; () = they are none."""
     from trainer.models import digests_of
 
     try:
@@ -211,27 +218,30 @@ def _digests(folder: Path) -> tuple[str, ...]:
         return ()
 
 
-def _fetched(registry: Registry, version: Version) -> tuple[Path, tuple[str, ...]]:
+def _fetched(registry: Registry, version: Version, whole: bool) -> tuple[Path, tuple[str, ...]]:
     """MLflow's files of the version, published under the runs by their digest."""
     runs = registry.home.runs
     runs.mkdir(parents=True, exist_ok=True)
-    whole = Path(tempfile.mkdtemp(dir=runs, prefix=".fetching."))
+    name = "model" if whole else "adapter"
+    place = Path(tempfile.mkdtemp(dir=runs, prefix=".fetching."))
     try:
-        adapter = _only_adapter(_downloaded(registry, version, whole), version)
-        made = whole / "made" / "adapter"
+        files = (_whole_model if whole else _only_adapter)(
+            _downloaded(registry, version, place), version
+        )
+        made = place / "made" / name
         made.mkdir(parents=True)
-        for name in (_CONFIG, _WEIGHTS):
-            shutil.copyfile(adapter / name, made / name)
+        for file in files:
+            shutil.copyfile(file, made / file.name)
         digests = _digests(made)
         if not digests:
             raise Refused(f"the weights or the config of {_name(version)} cannot be read")
         final = runs / f"registered-{digests[0]}"
-        if _digests(final / "adapter") != digests:
+        if _digests(final / name) != digests:
             shutil.rmtree(final, ignore_errors=True)
             durable.publish(made.parent, final)
-        return final / "adapter", digests
+        return final / name, digests
     finally:
-        shutil.rmtree(whole, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _downloaded(registry: Registry, version: Version, into: Path) -> Path:
@@ -253,7 +263,7 @@ def _downloaded(registry: Registry, version: Version, into: Path) -> Path:
         raise _gone(version, str(error).partition("\n")[0]) from error
 
 
-def _only_adapter(folder: Path, version: Version) -> Path:
+def _only_adapter(folder: Path, version: Version) -> list[Path]:
     found = [
         path.parent
         for path in sorted(folder.rglob(_CONFIG))
@@ -265,9 +275,25 @@ def _only_adapter(folder: Path, version: Version) -> Path:
     if len(found) != 1:
         raise Refused(
             f"{_name(version)} is no LoRA adapter: one folder with {_CONFIG} and {_WEIGHTS} is "
-            f"needed, there are {len(found)} (its files: {', '.join(there[:5])})"
+            f"needed, there are {len(found)} (its files: {', '.join(there[:5])}). A whole model "
+            f"bears the tag {KIND} = {WHOLE}"
         )
-    return found[0]
+    return [found[0] / _CONFIG, found[0] / _WEIGHTS]
+
+
+def _whole_model(folder: Path, version: Version) -> list[Path]:
+    configs = sorted(folder.rglob("config.json"))
+    if not any(folder.rglob("*")):
+        raise _gone(version, "nothing is there")
+    if len(configs) != 1 or not list(configs[0].parent.glob("*.safetensors")):
+        raise Refused(
+            f"{_name(version)} is no whole model: one folder with config.json and *.safetensors is "
+            f"needed, there are {len(configs)} with a config.json"
+        )
+    beside = configs[0].parent.iterdir()
+    return [
+        file for file in beside if file.suffix in _READ and file.is_file() and not file.is_symlink()
+    ]
 
 
 def _gone(version: Version, why: str) -> Refused:

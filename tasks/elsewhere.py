@@ -18,7 +18,8 @@ from flywheel import durable
 from flywheel.errors import FlywheelError, MissingPart
 from flywheel.project import MachineSection, Project
 from flywheel.records import Problem
-from tasks.turns import Turn, home, project_of, run_folder, settings
+from tasks.starting import start_of
+from tasks.turns import Turn, project_of, run_folder, settings
 
 if TYPE_CHECKING:
     from trainer.external.contract import Handoff
@@ -72,12 +73,12 @@ def train_elsewhere(
 def _handoff(turn: Turn, problems: Sequence[Problem], how: MachineSection) -> "Handoff":
     from trainer.external.contract import Handoff
 
-    project, champion = project_of(turn), turn.start
+    project, start = project_of(turn), start_of(turn.start)
     return Handoff(
         run_id=turn.run_id,
         project=turn.project,
-        model=Path(champion.base_model),
-        adapter=home().path(champion.adapter) if champion.adapter else None,
+        model=start.model,
+        adapter=start.adapter,
         train=project.train,
         max_tokens=project.rollouts.max_tokens,
         context=project.serving.context,

@@ -47,6 +47,7 @@ def register_candidate(turn: Turn, candidate: dict[str, Any]) -> dict[str, Any]:
         project=turn.project,
         base_model=turn.start.base_model,
         adapter=candidate["adapter"],
+        kind=candidate.get("kind", "adapter"),
         checkpoint_id=candidate["checkpoint_id"],
         run_id=turn.run_id,
         tags={"flywheel.parent": turn.champion, "flywheel.snapshot": turn.snapshot},

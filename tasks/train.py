@@ -18,6 +18,7 @@ from tasks.gates import Verdict
 from tasks.rl import Online, train_online
 from tasks.rl_dataset import write_trained
 from tasks.rl_problems import is_online, problems_in
+from tasks.starting import start_of, trainable
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
 
@@ -129,17 +130,22 @@ def problems_of(dataset: Verdict) -> list[Problem]:
 
 
 def write_job(turn: Turn, dataset: Verdict) -> Path:
-    """The trainer's job file, in the run's folder."""
+    """The trainer's job file, in the run's folder.
+
+    Raises:
+        Refused: it cannot start from the champion.
+    """
     from storage.queries import records
     from trainer.job import Job
 
     project, online = project_of(turn), is_online(project_of(turn))
-    champion = turn.start
+    trainable(project, turn.start)
+    start = start_of(turn.start)
     made = next(one for one in records(home(), "dataset") if one.id == dataset["dataset"])
     job = Job(
         run_id=turn.run_id,
-        base_model=champion.base_model,
-        init_adapter=str(home().path(champion.adapter)) if champion.adapter else None,
+        base_model=str(start.model),
+        init_adapter=str(start.adapter) if start.adapter else None,
         rows=None if online else str(home().path(made.path) / "rows.parquet"),
         online=online,
         train=project.train.model_copy(update={"machine": machine_of(project)}).model_dump(

@@ -52,13 +52,34 @@ def load_base(folder: Path, *, threads: int | None = None) -> Base:
     if threads is not None:
         torch.set_num_threads(threads)
     config = _read_config(folder)
-    with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, dtype=torch.float32, attn_implementation="sdpa"
-        )
-    _assign(model, _mapped_tensors(folder), folder)
+    if hasattr(config, "vision_config"):
+        model = _seeing(folder)
+    else:
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, dtype=torch.float32, attn_implementation="sdpa"
+            )
+        _assign(model, _mapped_tensors(folder), folder)
     model.requires_grad_(False)
     return Base(folder, model.eval(), load_tokenizer(folder))
+
+
+def _seeing(folder: Path) -> Any:
+    """A model that sees, with what makes numbers of its pictures. Its files name weights otherwise
+    than its modules do, so they are read by transformers, into memory of this process."""
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    from trainer.pictures import load_processor
+
+    try:
+        model: Any = AutoModelForImageTextToText.from_pretrained(
+            str(folder), dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
+        )
+        model.image_processor = load_processor(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"{folder}: the model that sees cannot be read: {error}") from error
+    return model
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -69,6 +90,11 @@ def load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"{folder}: the tokenizer cannot be read: {error}") from error
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether it holds a whole model rather than an adapter."""
+    return (folder / "config.json").is_file() and not (folder / _CONFIG).is_file()
 
 
 def digest_of(folder: Path) -> str:

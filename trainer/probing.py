@@ -1,11 +1,13 @@
-"""A probe for an adapter that no run of ours trained: `python -m trainer.probing ORDER.json`.
+"""A probe for weights that no run of ours trained: `python -m trainer.probing ORDER.json`.
 
-Enter base model, adapter, the one it is compared with, and token pairs; leaves a probe file as a
-run writes one. So whether the adapter fits the base is found here, by the code that trains.
+Enter base model, weights (an adapter, or a whole model), those that they are compared with, and
+token pairs; leaves a probe file as a run writes one. So whether an adapter fits the base is found
+here, by the code that trains.
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +22,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str
     """Folder of the weights that the engine must serve."""
     old: str | None
-    """Folder of the adapter that they are told apart from; None = the base model alone."""
+    """Folder of the weights that they are told apart from; None = the base model alone."""
     pairs: tuple[ProbePair, ...]
     out: str
     threads: int = 1
@@ -31,17 +33,22 @@ def probe(order: Order) -> None:
     Raises:
         MissingPart, CorruptFile: a model or adapter that cannot be used, or does not fit.
     """
-    from trainer.models import add_adapter, load_base, use_adapter
+    new, old = (
+        probe_logprobs(_model(order, Path(folder) if folder else None), order.pairs)
+        for folder in (order.adapter, order.old)
+    )
+    write_probe(Path(order.out), order.pairs, new=new, old=old)
 
+
+def _model(order: Order, folder: Path | None) -> Any:
+    from trainer.models import add_adapter, is_whole, load_base
+
+    if folder is not None and is_whole(folder):
+        return load_base(folder, threads=order.threads).model
     model = load_base(Path(order.base_model), threads=order.threads).model
-    add_adapter(model, "new", Path(order.adapter))
-    if order.old is not None:
-        add_adapter(model, "old", Path(order.old))
-    found = {}
-    for side, name in (("new", "new"), ("old", "old" if order.old else None)):
-        use_adapter(model, name)
-        found[side] = probe_logprobs(model, order.pairs)
-    write_probe(Path(order.out), order.pairs, new=found["new"], old=found["old"])
+    if folder is not None:
+        add_adapter(model, "probed", folder)
+    return model
 
 
 def main(arguments: list[str]) -> int:

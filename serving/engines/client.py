@@ -22,11 +22,17 @@ from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
 from serving.engines.load import Load, read_load
 from serving.engines.reach import Access
+from trainer.models import is_whole
 
 BATCH = 64
 """Sequences scored in one request, at most."""
 _TRIES = 10
 """How often an engine that is too busy is asked again."""
+ONE_MODEL = (
+    "it is a whole model, and a vLLM holds one. The embedded engine serves them beside each other "
+    '([serving] engine = "embedded"); or take a copy of its folder as the base model ([model] base)'
+)
+"""Why vLLM serves no whole model by name, and what to do."""
 _NOT_AT_RUN_TIME = (
     "adapter {name} was not loaded: the vLLM at {url} takes no adapters while it runs. Start it "
     "with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
@@ -131,7 +137,7 @@ class EngineClient:
         """Loading what is loaded already is no error.
 
         Raises:
-            Refused: the adapter cannot be served, or the name has other weights.
+            Refused: the weights cannot be served, or the name has other weights.
             EngineError: the engine failed.
         """
         path = self._checked(name, folder)
@@ -157,6 +163,8 @@ class EngineClient:
         if self.access.kind == "embedded":
             return str(path)
         model = Path(self.access.model) if self.access.model else None
+        if is_whole(path):
+            raise Refused(f"{name} was not loaded: {ONE_MODEL}")
         try:
             why = misfit(name, path, model=model, max_rank=self.access.max_rank)
             if why is None and self.access.copies is not None:

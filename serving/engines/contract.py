@@ -40,7 +40,8 @@ class Engine(Protocol):
 
     def load_adapter(self, name: str, folder: Path) -> None:
         """Serves `base` with the adapter in `folder` as model `name`, beside all others. The same
-        name and folder again is no error.
+        name and folder again is no error. The embedded engine takes a whole model too, of the
+        base's shape and tokens.
 
         Raises:
             Refused: the folder is not an adapter of this model, or the name has other weights; all

@@ -164,10 +164,10 @@ async def _load_adapter(service: Service, request: Request, body: bytes) -> Resp
     if not folder.is_absolute():
         raise invalid(f"lora_path must be absolute, is {asked.lora_path!r}", "lora_path")
     try:
-        await asyncio.wrap_future(service.sampler.load(asked.lora_name, folder.resolve()))
+        await service.load(asked.lora_name, folder.resolve())
     except UsageError as error:
         raise invalid(str(error), "lora_name", "adapter_name") from error
-    except CorruptFile as error:
+    except (CorruptFile, MissingPart) as error:
         raise invalid(str(error), "lora_path", "adapter_corrupt") from error
     return Response(f"Success: LoRA adapter '{asked.lora_name}' added successfully.")
 

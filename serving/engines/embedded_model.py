@@ -1,7 +1,7 @@
 """The loaded model as the sampler sees it: hidden states of parts, logits where they are wanted,
-adapters by name.
+adapters by name, and whole models of the same shape beside it.
 
-Only the sampler's thread calls it. Invariant: a forward pass runs through exactly the adapter that
+Only the sampler's thread calls it. Invariant: a forward pass runs through exactly the weights that
 it names, whatever was loaded or unloaded before.
 """
 
@@ -21,13 +21,16 @@ BASE = "base"
 
 
 class Model:
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, name: str = BASE) -> None:
+        """`name`: under which it is served without an adapter."""
         config = base.model.config
         self._model = base.model
         use_attention(self._model, NAME, attend)
         self._decoder = self._model.get_decoder()
         self._head = self._model.get_output_embeddings()
+        self.name = name
         self._active: str | None = None
+        self._whole: dict[str, Model] = {}
         heads = config.num_attention_heads
         self.shape = Shape(
             layers=config.num_hidden_layers,
@@ -36,6 +39,21 @@ class Model:
         )
         self.vocabulary = int(config.vocab_size)
         self.context = int(config.max_position_embeddings)
+
+    def of(self, name: str) -> "Model":
+        """Whose forward passes answer as `name`: a whole model's, or this one's."""
+        return self._whole.get(name, self)
+
+    def is_like(self, other: "Model") -> bool:
+        """Whether what holds the one's keys and values, and its tokens, suits the other."""
+        return (self.vocabulary, self.shape) == (other.vocabulary, other.shape)
+
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(one).all()) for one in self._model.parameters())
+
+    def add(self, whole: "Model") -> None:
+        """Serves it beside this one, under its own name."""
+        self._whole[whole.name] = whole
 
     def hidden(
         self, adapter: str, ids: torch.Tensor, positions: torch.Tensor, parts: Sequence[Part]
@@ -68,10 +86,11 @@ class Model:
             raise CorruptFile(f"{folder}: weights that are not finite numbers")
 
     def unload(self, name: str) -> None:
-        self._active = None
-        delete_adapter(self._model, name)
+        if self._whole.pop(name, None) is None:
+            self._active = None
+            delete_adapter(self._model, name)
 
     def _use(self, adapter: str) -> None:
         if adapter != self._active:
-            use_adapter(self._model, None if adapter == BASE else adapter)
+            use_adapter(self._model, None if adapter == self.name else adapter)
             self._active = adapter

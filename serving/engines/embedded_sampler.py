@@ -18,14 +18,13 @@ from typing import TypeVar
 
 import torch
 
-from flywheel.errors import Busy, CorruptFile, EngineError, MissingPart, UsageError
+from flywheel.errors import Busy, CorruptFile, EngineError, UsageError
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_cache import Prefixes
 from serving.engines.embedded_cohort import Bounds, Cohort, Turns, run_gang
 from serving.engines.embedded_model import BASE, Model
 from serving.engines.embedded_score import Prompt, score
 from serving.engines.embedded_steady import Steady
-from trainer.models import digest_of
 
 T = TypeVar("T")
 GANG_QUEUE = 2048
@@ -124,7 +123,7 @@ class Sampler:
         future: Future[list[Prompt]] = Future()
 
         def turns() -> Turns:
-            scored = yield from score(self.model, adapter, prompts, top)
+            scored = yield from score(self.model.of(adapter), adapter, prompts, top)
             future.set_result(scored)
 
         def fail(reason: str) -> None:
@@ -133,8 +132,15 @@ class Sampler:
         self._tell(lambda: self._live.append(_Work(turns(), fail)))
         return future
 
-    def load(self, name: str, folder: Path) -> "Future[None]":
-        return self._ask(lambda: self._load(name, folder))
+    def load(
+        self, name: str, folder: Path, digest: str, whole: Model | None = None
+    ) -> "Future[None]":
+        """
+        Args:
+            digest: of the weights in `folder`.
+            whole: the model that they are; None = an adapter.
+        """
+        return self._ask(lambda: self._load(name, folder, digest, whole))
 
     def unload(self, name: str) -> "Future[None]":
         return self._ask(lambda: self._unload(name))
@@ -235,8 +241,8 @@ class Sampler:
 
     def _cohort(self, adapter: str, steady: bool) -> Cohort | Steady:
         if steady:
-            return Steady(self.model, adapter, self.bounds)
-        return Cohort(self.model, adapter, self._prefixes, self.bounds)
+            return Steady(self.model.of(adapter), adapter, self.bounds)
+        return Cohort(self.model.of(adapter), adapter, self._prefixes, self.bounds)
 
     def _enter_gang(self, rows: Sequence[Row]) -> None:
         adapter = rows[0].adapter
@@ -245,7 +251,8 @@ class Sampler:
             try:
                 if not self.serves(adapter):
                     return _fail(rows, f"{adapter} was unloaded")
-                yield from run_gang(self.model, adapter, rows, self._prefixes, self.bounds)
+                model = self.model.of(adapter)
+                yield from run_gang(model, adapter, rows, self._prefixes, self.bounds)
             finally:
                 self._gang_rows = [row for row in self._gang_rows if row not in rows]
 
@@ -264,11 +271,11 @@ class Sampler:
         live = any(adapter == name for adapter, _ in self._cohorts)
         return live or any(row.adapter == name for row in self._gang_rows)
 
-    def _load(self, name: str, folder: Path) -> None:
+    def _load(self, name: str, folder: Path, digest: str, whole: Model | None) -> None:
         known = self.adapters.get(name)
         if name in self._leaving:
             raise UsageError(f"{name} is being unloaded: load it under a new name")
-        if known is not None and _same(self._digests[name], folder):
+        if known is not None and self._digests[name] == digest:
             return
         if known is not None or name == BASE:
             raise UsageError(
@@ -278,12 +285,14 @@ class Sampler:
         if len(name) > 200 or "." in name or not name.isprintable() or not name:
             raise UsageError(f"adapter name {name!r}: printable, no dots, at most 200 characters")
         try:
-            self.model.load(name, folder)
-            self._digests[name] = digest_of(folder)
+            if whole is not None:
+                self.model.add(whole)
+            else:
+                self.model.load(name, folder)
         except CorruptFile:
             _log.warning("%s was not loaded from %s", name, folder)
             raise
-        self.adapters[name] = folder
+        self.adapters[name], self._digests[name] = folder, digest
 
     def _unload(self, name: str) -> None:
         if not self.serves(name) or name == BASE:
@@ -295,8 +304,6 @@ class Sampler:
     def _replace(self, model: Model) -> None:
         if self._live or self._gangs:
             raise Busy("answers are under way: a base model is replaced between them")
-        if (model.vocabulary, model.shape) != (self.model.vocabulary, self.model.shape):
-            raise UsageError("the model has another vocabulary, or keys and values of another size")
         self.model = model
         self.adapters.clear()
         self._digests.clear()
@@ -307,13 +314,6 @@ class Sampler:
         self._prefixes.forget(name)
         del self.adapters[name]
         self.model.unload(name)
-
-
-def _same(digest: str, folder: Path) -> bool:
-    try:
-        return digest_of(folder) == digest
-    except (MissingPart, CorruptFile, OSError):
-        return False
 
 
 def _fail(rows: Sequence[Row], reason: str) -> None:

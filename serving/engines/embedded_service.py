@@ -14,19 +14,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from flywheel.errors import Busy, UsageError
+from flywheel.errors import Busy
 from serving.engines.embedded_answers import Choice, Deliver, Job, Mailbox, Vocabulary
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_choose import Choosing, generator
 from serving.engines.embedded_cohort import Bounds
 from serving.engines.embedded_gangs import Gangs
-from serving.engines.embedded_model import Model
+from serving.engines.embedded_model import BASE
 from serving.engines.embedded_requests import Asked, fit
 from serving.engines.embedded_sampler import Sampler
 from serving.engines.embedded_text import Speller
+from serving.engines.embedded_weights import digest_if_any, model_like
 from serving.refusal import ApiError, invalid
-from trainer.models import load_base
-from trainer.render import Rendering, renderer_for
+from trainer.models import is_whole
+from trainer.render import Rendering
 
 T = TypeVar("T")
 SETTLED_S = 5.0
@@ -67,20 +68,32 @@ class Service:
         if self.sampler.draining:
             raise ApiError(503, "the engine is draining", code="draining", retry_after=5)
 
+    async def load(self, name: str, folder: Path) -> None:
+        """Serves the weights in `folder` as `name`, beside all others: the base model with an
+        adapter, or a whole model of its shape, which is read while others are answered.
+
+        Raises:
+            UsageError: the name is taken by other weights.
+            CorruptFile, MissingPart: it is neither, or does not fit the base model.
+        """
+        digest, whole = await asyncio.to_thread(digest_if_any, folder), None
+        if is_whole(folder) and name not in self.sampler.adapters:
+            whole = await asyncio.to_thread(
+                model_like, self.sampler.model, self.rendering, folder, name
+            )
+        await asyncio.wrap_future(self.sampler.load(name, folder, digest, whole))
+
     async def replace(self, folder: Path) -> None:
         """Serves the model in `folder` from now on; adapters are gone.
 
         Raises:
-            UsageError: it has another tokenizer or chat template, or another vocabulary.
-            CorruptFile, MissingPart: it is no model.
+            CorruptFile, MissingPart: it is no model, or one of other tokens or another shape.
             Busy: answers are under way.
         """
-        base = await asyncio.to_thread(load_base, folder)
-        theirs = renderer_for(base.tokenizer)
-        for what in ("tokenizer_digest", "template_digest"):
-            if getattr(theirs, what) != getattr(self.rendering, what):
-                raise UsageError(f"{folder} has another {what.removesuffix('_digest')}")
-        model, loop = Model(base), asyncio.get_running_loop()
+        model = await asyncio.to_thread(
+            model_like, self.sampler.model, self.rendering, folder, BASE
+        )
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLED_S
         while True:
             try:

@@ -1,0 +1,66 @@
+"""What a run starts from, and what cannot be trained or deployed: told before anything is sampled.
+
+An adapter stands on the project's base model, so a champion that is a whole model is gone on from
+with all weights. Whole models are served by the engine that holds several of them.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from flywheel.errors import Refused
+from flywheel.lineage import Deployment
+from flywheel.project import Project
+from tasks.turns import Turn, engine, home, project_of
+
+
+class Start(NamedTuple):
+    """The weights of a deployment, as a run takes them."""
+
+    model: Path
+    adapter: Path | None
+    """None = the model as it is."""
+
+
+def start_of(deployment: Deployment) -> Start:
+    folder = home().path(deployment.adapter) if deployment.adapter else None
+    if folder is not None and deployment.kind == "full":
+        return Start(folder, None)
+    return Start(Path(deployment.base_model), folder)
+
+
+def trainable(project: Project, champion: Deployment) -> None:
+    """
+    Raises:
+        Refused: an adapter would have to stand on a whole model.
+    """
+    if champion.kind == "full" and project.train.method == "lora":
+        raise Refused(
+            f"{champion.name} is a whole model, and an adapter stands on the base model: go on "
+            'with [train] method = "full", or roll back to an adapter, or give a project of its '
+            f"own a copy of {champion.adapter} as [model] base"
+        )
+
+
+def deployable(turn: Turn) -> None:
+    """
+    Raises:
+        Refused: what the turn would train cannot be trained, or this engine cannot serve it.
+    """
+    project = project_of(turn)
+    trainable(project, turn.start)
+    if project.train.method == "full":
+        served_whole(engine().access.kind)
+
+
+def served_whole(kind: str) -> None:
+    """
+    Raises:
+        Refused: an engine of this kind serves no whole model beside the base model.
+    """
+    from serving.engines.client import ONE_MODEL
+
+    if kind == "vllm":
+        raise Refused(
+            f'[train] method = "full" makes a model that this engine cannot try: {ONE_MODEL}. '
+            "`flywheel train` trains it all the same"
+        )
