@@ -56,6 +56,7 @@ class TrainingRow(Record, frozen=True, kw_only=True):
         return digest(self.messages, self.completion, self.tools, ids, *apart)
 
 
+_TOKENS = ("prompt_ids", "completion_ids", "logprobs", "template_digest", "tokenizer_digest")
 _JSON = ("messages", "completion", "tools", "sampling")
 
 
@@ -89,7 +90,10 @@ def read_rows(path: Path) -> list[TrainingRow]:
 
     try:
         return [_row(flat) for flat in pl.read_parquet(path).iter_rows(named=True)]
-    except (OSError, pl.exceptions.PolarsError, KeyError, msgspec.DecodeError) as error:
+    except (
+        OSError, KeyError, TypeError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
+        msgspec.DecodeError,
+    ) as error:  # fmt: skip
         raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
 
 
@@ -113,19 +117,14 @@ def _flat(row: TrainingRow) -> dict[str, Any]:
 def _row(flat: dict[str, Any]) -> TrainingRow:
     tokens = None
     if flat["completion_ids"] is not None:
-        tokens = Tokens(
-            prompt_ids=tuple(flat["prompt_ids"]),
-            completion_ids=tuple(flat["completion_ids"]),
-            logprobs=None if flat["logprobs"] is None else tuple(flat["logprobs"]),
-            policy_versions=tuple(flat["policy_versions"] or ()),
-            template_digest=flat["template_digest"],
-            tokenizer_digest=flat["tokenizer_digest"],
-        )
+        given = {name: flat[name] for name in _TOKENS}
+        given["policy_versions"] = flat["policy_versions"] or ()
+        tokens = msgspec.convert(given, Tokens)
     plain = (
         "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",
         "finish_reason", "reward", "confirmed_by", "origin", "fidelity", "weight",
     )  # fmt: skip
-    return TrainingRow(
+    found = TrainingRow(
         messages=msgspec.json.decode(flat["messages"], type=tuple[Message, ...]),
         completion=msgspec.json.decode(flat["completion"], type=Message),
         tools=msgspec.json.decode(flat["tools"], type=tuple[dict[str, Any], ...]),
@@ -136,3 +135,5 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         pair_id=flat.get("pair_id"),
         **{name: flat[name] for name in plain},
     )
+    # Whoever else writes such a file may put anything into a column.
+    return msgspec.convert(msgspec.structs.asdict(found), TrainingRow)

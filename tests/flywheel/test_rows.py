@@ -37,3 +37,23 @@ def test_a_file_that_is_not_rows_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1nonsense")
     with pytest.raises(CorruptFile, match=r"rows\.parquet"):
         read_rows(tmp_path / "rows.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("weight", None), ("reward", "much"), ("label", "great"), ("prompt_ids", None),
+        ("prompt_ids", [1.5]), ("completion_ids", [None]), ("messages", None), ("origin", None),
+        ("template_digest", 7), ("policy_versions", [None]),
+    ],
+)  # fmt: skip
+def test_a_column_of_another_kind_is_named_and_not_trained_on(
+    tmp_path: Path, column: str, value: object
+) -> None:
+    import polars as pl
+
+    path = tmp_path / "rows.parquet"
+    write_rows(path, [ROW])
+    pl.read_parquet(path).with_columns(pl.Series(column, [value])).write_parquet(path)
+    with pytest.raises(CorruptFile, match="not a dataset's rows file"):
+        read_rows(path)
