@@ -4,18 +4,23 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from flywheel.home import Home
 from flywheel.project import Project
 from flywheel.settings import Settings
 from tests.tasks.sampling import answered, heldout, prepared, problems, write_project
+from trainer.spool import version_folder
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,16 +52,35 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
             yield home
 
 
-def process(home: Home, *runs: tuple[Project, str], failpoint: str = "") -> int:
-    """The exit status of the process that trains `runs`; a negative one is the signal that killed
-    it."""
+def killed(home: Home, *runs: Any, failpoint: str) -> None:
+    """Trains in a process of its own, which dies at the failpoint."""
+    words = [word for run in runs for word in (str(run.project.folder), run.run_id)]
     environment = {**os.environ, "FLYWHEEL_FAILPOINT": failpoint}
-    words = [word for project, name in runs for word in (str(project.folder), name)]
-    return subprocess.run(
-        [sys.executable, "-m", "tests.tasks.sampling", str(home.root), *words],
-        cwd=ROOT,
-        env={name: value for name, value in environment.items() if value},
-    ).returncode
+    words = ["-m", "tests.tasks.sampling", str(home.root), *words]
+    assert subprocess.run([sys.executable, *words], cwd=ROOT, env=environment).returncode == -9
+
+
+def trained(*runs: Any) -> None:
+    """Each in a thread of its own, as tasks of Prefect are."""
+    from tasks.rl import train_online
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        list(pool.map(train_online, runs))
+
+
+def kill_trainer_after(version: Path) -> threading.Thread:
+    """Kills this process's trainer once it has written the version."""
+
+    def wait() -> None:
+        while not version.exists():
+            time.sleep(0.02)
+        for one in psutil.Process().children():
+            if "trainer" in one.cmdline():
+                one.kill()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
 
 
 def made(home: Home, run_id: str) -> dict[str, Any]:
@@ -68,16 +92,15 @@ def test_a_synchronous_run_killed_on_either_side_ends_with_the_same_bits(
     home: Home, tmp_path: Path
 ) -> None:
     train = TRAIN.format(steps=2, groups=2, size=4, bound=0)
-    projects = [write_project(tmp_path / name, "same", train) for name in ("one", "other")]
-    for project, place in zip(projects, ("whole", "killed"), strict=True):
-        (tmp_path / place).mkdir()
-        prepared(home, project, "0" * 8, count=8)
-        killed = place == "killed"
-        if killed:
-            assert process(home, (project, "0" * 8), failpoint="rl.after_batch") == -9
-        trainer = "train.after_version" if killed else ""  # it is started again each time
-        assert process(home, (project, "0" * 8), failpoint=trainer) == 0
-        (home.runs / ("0" * 8)).rename(tmp_path / place / "run")
+    run_id = "0" * 8
+    for place in ("whole", "killed"):
+        project = write_project(tmp_path / place / "project", "same", train)
+        run = prepared(home, project, run_id, count=8)
+        if place == "killed":
+            killed(home, run, failpoint="rl.after_batch")
+            kill_trainer_after(version_folder(run.folder, 1))
+        trained(run)
+        run.folder.rename(tmp_path / place / "run")
     assert digest(tmp_path / "whole") == digest(tmp_path / "killed")
 
 
@@ -91,14 +114,15 @@ def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
     from tasks.rl_buffer import Buffer
 
     train = TRAIN.format(steps=4, groups=2, size=4, bound=4)
-    runs = [(write_project(tmp_path / name, name, train), f"run-{name}") for name in ("ada", "bob")]
-    for project, name in runs:
-        prepared(home, project, name, count=64)
-    assert process(home, *runs, failpoint="rl.before_batch") == -9
-    assert process(home, *runs) == 0
-    for _, name in runs:
-        assert made(home, name)["steps"] == 4
-        buffer = Buffer(home.runs / name)
+    runs = [
+        prepared(home, write_project(tmp_path / name, name, train), f"run-{name}")
+        for name in ("ada", "bob")
+    ]
+    killed(home, *runs, failpoint="rl.before_batch")
+    trained(*runs)
+    for run in runs:
+        assert made(home, run.run_id)["steps"] == 4
+        buffer = Buffer(run.folder)
         groups, steps = buffer.all(), buffer.assigned()
         taken = Counter(visit for several in steps.values() for visit in several)
         assert sorted(steps) == [1, 2, 3, 4] and set(taken.values()) == {1}
@@ -107,14 +131,14 @@ def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
         assert all(one.visit in taken or one.refused for one in groups)
 
 
+@pytest.mark.soak
 def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Path) -> None:
     from tasks.turns import engine
 
     project = write_project(
         tmp_path / "learns", "learns", TRAIN.format(steps=16, groups=4, size=8, bound=0)
     )
-    prepared(home, project, "learns")
-    assert process(home, (project, "learns")) == 0
+    trained(prepared(home, project, "learns"))
     with engine() as client:
         client.load_adapter("learnt", home.runs / "learns" / "adapter")
     before, after = (heldout(project, model) for model in ("base", "learnt"))
@@ -122,14 +146,13 @@ def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Pa
 
 
 @pytest.mark.soak
-def test_all_weights_learn_while_an_engine_of_the_runs_own_samples(
+def test_all_weights_learn_while_the_homes_engine_samples_from_each_version(
     home: Home, tmp_path: Path
 ) -> None:
     train = TRAIN.format(steps=2, groups=2, size=4, bound=2)
     train = train.replace("[train.rl]", 'method = "full"\n[train.rl]')
     project = write_project(tmp_path / "whole", "whole", train)
-    prepared(home, project, "whole", count=16)
-    assert process(home, (project, "whole")) == 0
+    trained(prepared(home, project, "whole", count=16))
     assert made(home, "whole")["kind"] == "full"
 
 
