@@ -1,7 +1,7 @@
 """Where a run's rollouts are answered: an engine, and what says which weights answer there.
 
-An adapter's run plays before the home's engine, beside all that it serves. A run of all weights has
-an engine of its own, since those replace the base model that others stand on.
+A run plays before the home's engine, beside all that it serves. Where that holds one model alone,
+as vLLM does, a run of all weights has an engine of its own: they replace what others stand on.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flywheel.lineage import Deployment
 from flywheel.project import Project
+from tasks.starting import start_of
 from tasks.turns import engine, home, settings
 
 if TYPE_CHECKING:
@@ -30,16 +31,16 @@ def engine_of(
     Raises:
         EngineError: none runs, or none could be started.
     """
-    if project.train.method != "full":
-        with engine() as client:
+    with engine() as client:
+        if project.train.method != "full" or client.access.kind == "embedded":
             yield client, None
-        return
+            return
     from serving.engines.table import ENGINES
 
     section, given = project.serving, settings()
     make = ENGINES[given.engine or section.engine]
     with contextlib.ExitStack() as held:
-        own = make(home(), Path(start.base_model), section, given, dict)
+        own = make(home(), start_of(start).model, section, given, dict)
         held.callback(own.stop)
         own.start()
         yield held.enter_context(own.client()), own.load_weights
@@ -67,9 +68,11 @@ def seat_of(
     from serving.routing import served_as
     from serving.verify import bounds_of
 
-    model, access = served_as(start), client.access
-    if start.adapter is not None and model not in client.models():
-        client.load_adapter(model, home().path(start.adapter))
+    model, access, weights = served_as(start), client.access, start.adapter
+    if replace is not None and start.kind == "full":
+        model, weights = "base", None  # which its own engine was started with
+    if weights is not None and model not in client.models():
+        client.load_adapter(model, home().path(weights))
     said = client.health()
     served = Served(
         client.url,
