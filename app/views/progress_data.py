@@ -152,6 +152,7 @@ def _counted(
 ) -> tuple[int | None, int | None, str]:
     """How far the step under way is: done, of how many, and a word."""
     from flywheel.project import load_project
+    from tasks.rl_problems import is_online
 
     try:
         project = load_project(project_folder)
@@ -166,6 +167,7 @@ def _counted(
         steps = lines_of(folder / "metrics.jsonl")
         rows = (said["dataset"] or {}).get("rows")
         whole = project.train.epochs * math.ceil(rows / project.train.batch) if rows else None
+        whole = project.train.rl.steps if is_online(project) else whole
         loss = steps[-1].get("loss") if steps else None
         note = "optimizer steps" + (f", loss {loss:.3f}" if isinstance(loss, float) else "")
         return (steps[-1].get("step") if steps else 0), whole, note
@@ -186,7 +188,11 @@ def _told(name: str, note: dict[str, Any]) -> str:
             "problems": lambda: (
                 f"{len(note['train'])} to train on, {len(note['heldout'])} held out"
             ),
-            "rollouts": lambda: f"{note['rollouts']} answers, {note['graded']} graded",
+            "rollouts": lambda: (
+                "sampled as it trains"
+                if "problems" in note
+                else f"{note['rollouts']} answers, {note['graded']} graded"
+            ),
             "dataset": lambda: f"{note['rows']} rows kept",
             "training": lambda: f"{note['steps']} steps",
             "evaluation": lambda: str(note["reason"]),
