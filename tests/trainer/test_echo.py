@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from environments.attempt import Finished
 from flywheel.project import TrainSection
 from flywheel.records import Message, ToolCall, ToolResult, say
@@ -108,3 +110,24 @@ def test_what_two_branches_share_is_learnt_once(rendering: Rendering) -> None:
     made = group(finished, [rewarded("t", 1.0), rewarded("u", 0.0)])
     samples = echo([made], Context(rendering, settings)).samples
     assert [learnt(one, "ce", rendering) for one in samples] == ["1 2 done", "", "1 2 done"]
+
+
+def test_a_rollout_with_a_logprob_that_is_none_is_named(rendering: Rendering) -> None:
+    bad = two_turns("t0", rendering)
+    span = bad.trace.spans[0]
+    assert span.call and span.call.choices[0].tokens and span.call.choices[0].tokens.logprobs
+    choice = span.call.choices[0]
+    logprobs = (float("-inf"), *choice.tokens.logprobs[1:])  # type: ignore[union-attr, index]
+    tokens = msgspec.structs.replace(choice.tokens, logprobs=logprobs)
+    call = msgspec.structs.replace(
+        span.call, choices=(msgspec.structs.replace(choice, tokens=tokens),)
+    )
+    spans = (msgspec.structs.replace(span, call=call), *bad.trace.spans[1:])
+    broken = Finished(msgspec.structs.replace(bad.trace, spans=spans), [])
+    finished = [broken, two_turns("t1", rendering), two_turns("t2", rendering, "2 1")]
+    grades = [rewarded(f"t{k}", value) for k, value in enumerate((1.0, 1.0, 0.0))]
+    settings = TrainSection.model_validate({"algorithm": "echo"})
+    prepared = echo([group(finished, grades)], Context(rendering, settings))
+    assert [one.trace_id for one in prepared.samples] == ["t1", "t2"]
+    ((named, reason),) = prepared.refused
+    assert named == "t0" and "not finite" in reason

@@ -171,3 +171,19 @@ def test_a_rollout_that_sampled_nothing_still_tells_its_group(rendering: Renderi
 def test_groups_pass_through_files_whole(rendering: Rendering) -> None:
     made = pair(rendering)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Group) == made
+
+
+def test_what_no_micro_batch_can_hold_is_named_and_stops_no_run(rendering: Rendering) -> None:
+    settings = TrainSection.model_validate({"algorithm": "grpo", "micro_tokens": 16})
+    long = played("t0", [(PROMPT, (50,) * 20)], rendering)
+    made = group([long, played("t1", [(PROMPT, WRONG)], rendering)],
+                 [rewarded("t0", 1.0), rewarded("t1", 0.0)])  # fmt: skip
+    prepared = grpo([made], Context(rendering, settings))
+    assert [one.trace_id for one in prepared.samples] == ["t1"]
+    assert prepared.refused[0][0] == "t0" and "train.micro_tokens = 16" in prepared.refused[0][1]
+
+
+def test_rewards_too_large_to_compare_name_their_group(rendering: Rendering) -> None:
+    made = pair(rendering, (3e200, 1e200))
+    prepared = grpo([made], context(rendering, baseline="std"))
+    assert not prepared.samples and prepared.refused[0][0] == "g"

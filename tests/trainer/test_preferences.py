@@ -126,3 +126,22 @@ def test_a_step_that_called_a_tool_is_judged_like_an_answer(row_of: Any, context
     row = row_of([1, 2], completion=step, finish_reason="tool_calls", label="chosen", tokens=None)
     (sample,) = reward([row], context).samples
     assert "look" in context.rendering.decode(sample.token_ids)
+
+
+@pytest.mark.parametrize("algorithm", [kto, reward])
+def test_only_what_is_trained_on_enters_the_balance(
+    row_of: Any, context: Context, algorithm: Any
+) -> None:
+    """Answers that did not end, or whose weight is no number, weigh nothing and shift nothing."""
+    good = [row_of([one, 1], label="desirable") for one in (2, 3, 4)]
+    cut = [row_of([one, 2], label="desirable", finish_reason="length") for one in (3, 4, 5)]
+    odd = [row_of([9, one], label="undesirable", weight=float("nan")) for one in (1, 2)]
+    bad = [row_of([9, 3], label="undesirable", weight=0.5)]
+    prepared = algorithm([*cut, *good, *odd, *bad], context)
+    sums = {one.id: 0.0 for one in (*good, *bad)}
+    for sample in prepared.samples:
+        (values,) = sample.weights.values()
+        sums[sample.row_id] += max(values)
+    assert [sums[one.id] for one in (*good, *bad)] == [1.0, 1.0, 1.0, 3.0]
+    assert {row for row, _ in prepared.refused} == {one.id for one in (*cut, *odd)}
+    assert not algorithm(cut, context).samples

@@ -142,3 +142,18 @@ def test_recorded_answers_train_off_policy_and_only_the_good_ones_become_likelie
     for one in read_probe(path.parent / "probe.json").entries:
         good = one.completion_ids[0] < one.completion_ids[-2]
         assert (sum(one.new) > sum(one.old)) == good
+
+
+def test_a_reward_that_is_no_number_is_in_no_baseline(row_of: Any, rendering: Rendering) -> None:
+    rewards = (1.0, 0.0, float("nan"), float("inf"))
+    rows = [
+        row_of([at, 1], reward=one, problem_id="p", sampling=WHOLE)
+        for at, one in enumerate(rewards)
+    ]
+    prepared = recorded(rows, context(rendering))
+    assert [max(one.advantages or (), key=abs) for one in prepared.samples] == [0.5, -0.5]
+    assert [reason.partition(":")[0] for _, reason in prepared.refused] == [
+        "its reward is nan", "its reward is inf",
+    ]  # fmt: skip
+    huge = [msgspec.structs.replace(row, reward=3e200 * (at + 1)) for at, row in enumerate(rows)]
+    assert len(recorded(huge, context(rendering, baseline="std")).refused) == 4

@@ -55,7 +55,7 @@ def _path(
     acted: Sample | None = None
     refused: tuple[tuple[str, str], ...] = ()
     try:
-        check_path(path, context.rendering)
+        check_path(path, context.rendering, context.settings.micro_tokens)
     except BadRecord as error:
         return Prepared((), ((path.trace_id, error.reason),))
     try:
@@ -65,7 +65,10 @@ def _path(
     heard, unheard = heard_in(path, rollout.trace, context.rendering)
     shared = max((_shared(path, one) for one in earlier), default=0)
     heard[:shared] = [False] * shared
-    sample = _with_heard(group, path, acted, heard, context.settings.rl.echo)
+    try:
+        sample = _with_heard(group, path, acted, heard, context.settings.rl.echo)
+    except BadRecord as error:
+        return Prepared((), tuple(dict.fromkeys((*refused, (path.trace_id, error.reason)))))
     return Prepared((sample,) if sample else (), refused, {UNHEARD: unheard} if unheard else {})
 
 

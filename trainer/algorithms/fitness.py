@@ -51,12 +51,17 @@ def check_known(
         raise BadRecord("it begins twice: its engine put a second BOS before the template's own")
 
 
-def check_path(path: Path, rendering: Rendering) -> None:
+def check_path(path: Path, rendering: Rendering, longest: int) -> None:
     """
     Raises:
-        BadRecord: as `check_known`.
+        BadRecord: as `check_known`, or it is longer than a micro-batch.
     """
     check_known(path.token_ids, path.template_digest, path.tokenizer_digest, rendering)
+    if len(path.token_ids) > longest:
+        raise BadRecord(
+            f"it is longer than train.micro_tokens = {longest}: raise that, or lower "
+            "rollouts.max_tokens or serving.context"
+        )
 
 
 def check_weighable(path: Path) -> None:

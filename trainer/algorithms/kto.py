@@ -10,18 +10,17 @@ from functools import partial
 from flywheel.errors import BadRecord
 from flywheel.rows import GOOD, TrainingRow
 from trainer.algorithms.contract import Context, Prepared
-from trainer.algorithms.rows import answered, balance, compared, prepare
+from trainer.algorithms.rows import answered, balanced, compared, prepare
 from trainer.render import Rendering
 from trainer.samples import Sample
 
 
 def kto(rows: list[TrainingRow], context: Context) -> Prepared:
-    weights = balance(rows)
-    return prepare(rows, partial(_sample, rendering=context.rendering, weights=weights))
+    return balanced(prepare(rows, partial(_sample, rendering=context.rendering)), rows)
 
 
-def _sample(row: TrainingRow, rendering: Rendering, weights: dict[str, float]) -> Sample:
+def _sample(row: TrainingRow, rendering: Rendering) -> Sample:
     if row.label is None:
         raise BadRecord("nobody said whether it is desirable")
     sign = 1.0 if row.label in GOOD else -1.0
-    return compared(answered(row, rendering), "kto", sign, weight=weights[row.id])
+    return compared(answered(row, rendering), "kto", sign, weight=row.weight)

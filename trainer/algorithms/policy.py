@@ -51,7 +51,7 @@ def judge(group: Group, context: Context) -> Outcome:
         return Outcome((), tuple(refused))
     try:
         found = advantages([_known(values) for _, values in valued], context.settings.rl.baseline)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return Outcome((), (*refused, (group.id, str(error))))
     judged = []
     for (rollout, values), own in zip(valued, found, strict=True):
@@ -98,7 +98,7 @@ def policy_sample(
         BadRecord: it must not be trained on.
     """
     rl = context.settings.rl
-    check_path(path, context.rendering)
+    check_path(path, context.rendering, context.settings.micro_tokens)
     if needs_ratios(rl):
         check_weighable(path)
     own = [None if span is None else given.get(span) for span in path.spans]

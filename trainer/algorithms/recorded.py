@@ -6,6 +6,7 @@ sampled from, the row is refused. Answers to one problem are each other's group;
 none stands beside all such answers of its slice. No new answer is sampled.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -38,6 +39,8 @@ def recorded(rows: list[TrainingRow], context: Context) -> Prepared:
 def _fit(row: TrainingRow, context: Context) -> Fit:
     if row.reward is None:
         raise BadRecord("it has no reward")
+    if not math.isfinite(row.reward):
+        raise BadRecord(f"its reward is {row.reward}: it would be in its whole group's baseline")
     sample = sampled(row, context.rendering, cut=True)
     if needs_ratios(context.settings.rl):
         if sample.behaviour_logprobs is None:
@@ -68,7 +71,7 @@ def _prepared(name: str, group: Sequence[Fit], context: Context) -> Prepared:
         return Prepared((), ((group[0][0].id, alone),))
     try:
         given = advantages([[reward] for _, _, reward in group], rl.baseline)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return Prepared((), tuple((row.id, str(error)) for row, _, _ in group))
     if not any(one for (one,) in given):
         return Prepared((), (), {ZERO: 1})

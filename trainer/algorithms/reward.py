@@ -13,17 +13,16 @@ from flywheel.errors import BadRecord
 from flywheel.records import say
 from flywheel.rows import GOOD, TrainingRow
 from trainer.algorithms.contract import Context, Prepared
-from trainer.algorithms.rows import ENDED, balance, prepare
+from trainer.algorithms.rows import ENDED, balanced, prepare
 from trainer.render import Rendering
 from trainer.samples import Sample
 
 
 def reward(rows: list[TrainingRow], context: Context) -> Prepared:
-    weights = balance(rows)
-    return prepare(rows, partial(_sample, rendering=context.rendering, weights=weights))
+    return balanced(prepare(rows, partial(_sample, rendering=context.rendering)), rows)
 
 
-def _sample(row: TrainingRow, rendering: Rendering, weights: dict[str, float]) -> Sample:
+def _sample(row: TrainingRow, rendering: Rendering) -> Sample:
     if row.label is None:
         raise BadRecord("nobody said whether it is good")
     if row.finish_reason not in (None, *ENDED):
@@ -37,7 +36,7 @@ def _sample(row: TrainingRow, rendering: Rendering, weights: dict[str, float]) -
         group_id=row.problem_id,
         token_ids=(*prompt, yes if good else no),
         mask=(*(False,) * before, True),
-        weights={"ce": (*(0.0,) * before, weights[row.id])},
+        weights={"ce": (*(0.0,) * before, row.weight)},
         template_digest=rendering.template_digest,
     )
 

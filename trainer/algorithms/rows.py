@@ -6,6 +6,7 @@ laid out by another template or tokenizer, answers without their stop token.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -101,20 +102,29 @@ def compared(
     )
 
 
-def balance(rows: Sequence[TrainingRow]) -> dict[str, float]:
-    """Row id -> weight, so that good and bad answers weigh the same in sum: the rarer kind is
-    weighed up, the other keeps its rows' weights."""
-    good = {row.id: row.label in GOOD for row in rows if row.label is not None}
-    sums = dict.fromkeys(good.values(), 0.0)
-    for row in rows:
-        if row.id in good:
-            sums[good[row.id]] += max(row.weight, 0.0)
-    most = max(sums.values(), default=0.0)
-    return {
-        row.id: row.weight * (most / sums[good[row.id]] if sums[good[row.id]] else 1.0)
-        for row in rows
-        if row.id in good
-    }
+def balanced(prepared: Prepared, rows: Sequence[TrainingRow]) -> Prepared:
+    """Good and bad answers, of those that can be trained on, weigh the same in sum: the rarer kind
+    is weighed up, the other keeps its rows' weights."""
+    good = {row.id: row.label in GOOD for row in rows}
+    sums = dict.fromkeys((True, False), 0.0)
+    for sample in prepared.samples:
+        sums[good[sample.row_id]] += _heaviest(sample)
+    most = max(sums.values())
+    samples = (
+        msgspec.structs.replace(
+            sample,
+            weights={
+                name: tuple(one * most / sums[good[sample.row_id]] for one in values)
+                for name, values in sample.weights.items()
+            },
+        )
+        for sample in prepared.samples
+    )
+    return replace(prepared, samples=tuple(samples))
+
+
+def _heaviest(sample: Sample) -> float:
+    return max(max(values) for values in sample.weights.values())
 
 
 def _sample(

@@ -37,7 +37,7 @@ def taught(group: Group, context: Context, before: Sequence[Message] = ()) -> Pr
             continue
         for path in rollout.paths:
             try:
-                _check(path, context.rendering)
+                _check(path, context)
                 pairs.append(_asked(path, before, context.rendering))
                 paths.append(path)
             except BadRecord as error:
@@ -52,8 +52,8 @@ def taught(group: Group, context: Context, before: Sequence[Message] = ()) -> Pr
     return Prepared(tuple(samples), tuple(refused))
 
 
-def _check(path: Path, rendering: Rendering) -> None:
-    check_path(path, rendering)
+def _check(path: Path, context: Context) -> None:
+    check_path(path, context.rendering, context.settings.micro_tokens)
     check_weighable(path)
     temperature = path.sampling.temperature if path.sampling else None
     if temperature not in (None, 1.0):
