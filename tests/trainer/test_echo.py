@@ -115,9 +115,10 @@ def test_what_two_branches_share_is_learnt_once(rendering: Rendering) -> None:
 def test_a_rollout_with_a_logprob_that_is_none_is_named(rendering: Rendering) -> None:
     bad = two_turns("t0", rendering)
     span = bad.trace.spans[0]
-    assert span.call and span.call.choices[0].tokens and span.call.choices[0].tokens.logprobs
+    assert span.call
     choice = span.call.choices[0]
-    logprobs = (float("-inf"), *choice.tokens.logprobs[1:])  # type: ignore[union-attr, index]
+    assert choice.tokens and choice.tokens.logprobs
+    logprobs = (float("-inf"), *choice.tokens.logprobs[1:])
     tokens = msgspec.structs.replace(choice.tokens, logprobs=logprobs)
     call = msgspec.structs.replace(
         span.call, choices=(msgspec.structs.replace(choice, tokens=tokens),)
