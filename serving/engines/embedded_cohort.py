@@ -6,7 +6,7 @@ the same gang gives the same bits whenever it runs. Both are generators that yie
 """
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -46,9 +46,17 @@ class Bounds:
 class Cohort:
     """The live rows of one adapter."""
 
-    def __init__(self, model: Model, adapter: str, prefixes: Prefixes, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        model: Model,
+        adapter: str,
+        prefixes: Prefixes,
+        bounds: Bounds,
+        beside: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`beside`: tokens that the rows of other adapters hold memory for."""
         self.model, self.adapter = model, adapter
-        self.prefixes, self.bounds = prefixes, bounds
+        self.prefixes, self.bounds, self.beside = prefixes, bounds, beside
         self.budget = bounds.memory * 3 // 8 // model.shape.bytes_per_token
         self.waiting: deque[Row] = deque()
         self.groups: list[Group] = []
@@ -59,9 +67,9 @@ class Cohort:
         return [*(row for group in self.groups for row in group.rows), *self.entering]
 
     @property
-    def use(self) -> float:
-        """Share of its budget that its rows hold."""
-        return self._held() / self.budget
+    def held(self) -> int:
+        """Tokens that its rows hold memory for."""
+        return sum(group.slots.tokens for group in self.groups)
 
     def run(self) -> Turns:
         """Until nothing is left to do."""
@@ -153,7 +161,7 @@ class Cohort:
         self.groups.append(group)
 
     def _held(self, extra: int = 0) -> int:
-        return sum(group.slots.tokens for group in self.groups) + extra
+        return self.held + self.beside() + extra
 
     def _preempt(self) -> None:
         """Sends the youngest rows back to wait while the answers outgrow the budget."""

@@ -50,8 +50,7 @@ class Counts:
     waiting: int
     prefix_tokens: int
     cache_use: float
-    """Share of the memory for live rows' keys and values that is held, by the adapter that holds
-    most."""
+    """Share of the memory for live rows' keys and values that is held."""
 
 
 class Sampler:
@@ -156,7 +155,8 @@ class Sampler:
         cohorts = list(self._cohorts.values())
         running = sum(len(cohort.rows) for cohort in cohorts)
         waiting = self._arriving + sum(len(cohort.waiting) for cohort in cohorts)
-        use = min(max((cohort.use for cohort in cohorts), default=0.0), 1.0)
+        budget = self.bounds.memory * 3 // 8 // self.model.shape.bytes_per_token
+        use = min(sum(cohort.held for cohort in cohorts) / budget, 1.0)
         return Counts(running + len(self._gang_rows), waiting, self._prefixes.tokens, use)
 
     def _tell(self, what: Callable[[], None]) -> None:
@@ -240,9 +240,14 @@ class Sampler:
         return None
 
     def _cohort(self, adapter: str, steady: bool) -> Cohort | Steady:
+        key, model = (adapter, steady), self.model.of(adapter)
+
+        def beside() -> int:
+            return sum(one.held for other, one in self._cohorts.items() if other != key)
+
         if steady:
-            return Steady(self.model.of(adapter), adapter, self.bounds)
-        return Cohort(self.model.of(adapter), adapter, self._prefixes, self.bounds)
+            return Steady(model, adapter, self.bounds, beside)
+        return Cohort(model, adapter, self._prefixes, self.bounds, beside)
 
     def _enter_gang(self, rows: Sequence[Row]) -> None:
         adapter = rows[0].adapter

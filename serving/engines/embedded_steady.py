@@ -8,7 +8,7 @@ share no prefix, and none is sent back: each is let in with room for its longest
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -35,8 +35,11 @@ class _Prompt(NamedTuple):
 class Steady:
     """The steady rows of one adapter; to the sampler the same as its `Cohort`."""
 
-    def __init__(self, model: Model, adapter: str, bounds: Bounds) -> None:
-        self.model, self.adapter, self.bounds = model, adapter, bounds
+    def __init__(
+        self, model: Model, adapter: str, bounds: Bounds, beside: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`beside`: tokens that the rows of other adapters hold memory for."""
+        self.model, self.adapter, self.bounds, self.beside = model, adapter, bounds, beside
         self.budget = bounds.memory * 3 // 8 // model.shape.bytes_per_token
         self.waiting: deque[Row] = deque()
         self.entering: list[Row] = []
@@ -50,8 +53,9 @@ class Steady:
         return [*(row for group in self.groups for row in group.rows), *self.entering]
 
     @property
-    def use(self) -> float:
-        return sum(map(_longest, self.rows)) / self.budget
+    def held(self) -> int:
+        """Tokens that are set aside for its rows."""
+        return sum(map(_longest, self.rows))
 
     def run(self) -> Turns:
         """Until nothing is left to do."""
@@ -78,7 +82,7 @@ class Steady:
     def _next_in_line(self) -> list[Row]:
         """Those who fit, at most one group."""
         some: list[Row] = []
-        held = sum(map(_longest, self.rows))
+        held = self.held + self.beside()
         while self.waiting and len(some) < WIDTH:
             row = self.waiting[0]
             if row.abandoned:
