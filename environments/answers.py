@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from flywheel.errors import BadRecord
+from flywheel.experts import experts_of
 from flywheel.records import (
     Choice,
     Message,
@@ -58,6 +59,7 @@ class Answered(Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: tuple[int, ...] | None = None
+    routed_experts: str | None = None
 
 
 class PromptDetails(Struct):
@@ -181,6 +183,7 @@ def _tokens(
         policy_versions=(policy.name,),
         template_digest=policy.template_digest,
         tokenizer_digest=policy.tokenizer_digest,
+        experts=experts_of(choice.routed_experts, len(prompt_ids) + len(ids)),
     )
 
 

@@ -108,6 +108,20 @@ def say(role: str, text: str) -> Message:
 # --- the second stream --------------------------------------------------------------------------
 
 
+UNKNOWN_EXPERT = 65535
+
+
+class Experts(Record, frozen=True, kw_only=True):
+    """The experts that a mixture model's routers took at each token."""
+
+    layers: int
+    """That have experts."""
+    top_k: int
+    data: bytes
+    """[tokens, layers, top_k] of unsigned 16 bit little-endian indices. UNKNOWN_EXPERT = not known
+    there."""
+
+
 class Tokens(Record, frozen=True, kw_only=True):
     """What was really sampled, parallel to one choice's message. Never re-derived from text."""
 
@@ -120,6 +134,8 @@ class Tokens(Record, frozen=True, kw_only=True):
     """Deployment names that sampled it, oldest first; one for all tokens where there is one."""
     template_digest: str | None = None
     tokenizer_digest: str | None = None
+    experts: Experts | None = None
+    """Of prompt and completion. None = no mixture model, or the engine did not say."""
 
 
 class Usage(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from flywheel.errors import CorruptFile
 from flywheel.ids import digest
-from flywheel.records import Message, Record, Sampling, Tokens
+from flywheel.records import Experts, Message, Record, Sampling, Tokens
 
 Label: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
 GOOD: tuple[Label, ...] = ("chosen", "desirable")
@@ -74,7 +74,7 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "sampling": pl.String, "finish_reason": pl.String,
         "reward": pl.Float64, "confirmed_by": pl.String,
         "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
-        "label": pl.String, "pair_id": pl.String,
+        "label": pl.String, "pair_id": pl.String, "experts": pl.Binary,
     }  # fmt: skip
     frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
     frame.write_parquet(path, compression="zstd", statistics=False)
@@ -111,7 +111,12 @@ def _flat(row: TrainingRow) -> dict[str, Any]:
         "policy_versions": tokens and list(tokens.policy_versions),
         "template_digest": tokens and tokens.template_digest,
         "tokenizer_digest": tokens and tokens.tokenizer_digest,
+        "experts": tokens and tokens.experts and msgspec.msgpack.encode(tokens.experts),
     }
+
+
+def _experts(packed: bytes | None) -> Experts | None:
+    return None if packed is None else msgspec.msgpack.decode(packed, type=Experts)
 
 
 def _row(flat: dict[str, Any]) -> TrainingRow:
@@ -119,6 +124,7 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
     if flat["completion_ids"] is not None:
         given = {name: flat[name] for name in _TOKENS}
         given["policy_versions"] = flat["policy_versions"] or ()
+        given["experts"] = _experts(flat.get("experts"))
         tokens = msgspec.convert(given, Tokens)
     plain = (
         "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",

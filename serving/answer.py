@@ -34,6 +34,8 @@ class AnswerChoice(Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: tuple[int, ...] | None = None
+    routed_experts: str | None = None
+    """base64 of an .npy array (`flywheel.experts`)."""
 
 
 class Answer(Struct):

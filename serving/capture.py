@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from flywheel.experts import experts_of
 from flywheel.records import Choice, Message, ModelCall, Span, Tokens
 from serving.answer import LARGEST_COUNT, Answer, AnswerChoice, usage_of
 from serving.chat import Chat
@@ -136,5 +137,8 @@ def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens 
         policy_versions=(asked.answers,),
         template_digest=asked.template_digest,
         tokenizer_digest=asked.tokenizer_digest,
+        experts=experts_of(
+            choice.routed_experts, len(answer.prompt_token_ids) + len(choice.token_ids)
+        ),
     )
     return tokens, reason

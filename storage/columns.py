@@ -14,6 +14,7 @@ from msgspec import field
 from flywheel.ids import digest, digest_bytes
 from flywheel.records import (
     Choice,
+    Experts,
     Message,
     ModelCall,
     Record,
@@ -47,7 +48,7 @@ SPANS = {
 TOKENS = {
     "trace_id": _TEXT, "span_id": _TEXT, "since": _INT, "choice": _INT, "prompt_ids": "BIGINT[]",
     "completion_ids": "BIGINT[]", "logprobs": "DOUBLE[]", "policy_versions": _TEXTS,
-    "template_digest": _TEXT, "tokenizer_digest": _TEXT,
+    "template_digest": _TEXT, "tokenizer_digest": _TEXT, "experts": "BLOB",
 }  # fmt: skip
 MESSAGES = {"id": _TEXT, "role": _TEXT, "body": _TEXT, "key": _INT}
 TOOLSETS = {"id": _TEXT, "body": _TEXT}
@@ -131,6 +132,7 @@ class Rows:
                 self.tokens.append((
                     trace_id, span.id, self._sequence, number, one.prompt_ids, one.completion_ids,
                     one.logprobs, one.policy_versions, one.template_digest, one.tokenizer_digest,
+                    one.experts and msgspec.msgpack.encode(one.experts),
                 ))  # fmt: skip
 
     def _content(self, trace: Trace) -> str | None:
@@ -242,6 +244,7 @@ def _tokens_of(row: dict[str, Any]) -> Tokens:
         policy_versions=tuple(row["policy_versions"]),
         template_digest=row["template_digest"],
         tokenizer_digest=row["tokenizer_digest"],
+        experts=row["experts"] and msgspec.msgpack.decode(row["experts"], type=Experts),
     )
 
 

@@ -59,17 +59,19 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention interface. query [1, heads, n, width], key and value [1, fewer
     heads, n, width]; the answer is [1, n, heads, width]."""
-    sizes = [query.shape[2]] if tree is None else tree.sizes
-    branches = [Branch((0,), None)] if tree is None else tree.branches
-    queries, keys, values = (torch.split(each, sizes, dim=2) for each in (query, key, value))
+    # Of a model that sees, the part that does is handed the tree too.
+    causal = getattr(module, "is_causal", True)
+    if tree is None or not causal:
+        tree = Tree([query.shape[2]], [Branch((0,), None)])
+    queries, keys, values = (torch.split(each, tree.sizes, dim=2) for each in (query, key, value))
     found = []
-    for own, (path, mask) in zip(queries, branches, strict=True):
+    for own, (path, mask) in zip(queries, tree.branches, strict=True):
         out = scaled_dot_product_attention(
             own,
             _along(keys, path),
             _along(values, path),
             attn_mask=mask,
-            is_causal=mask is None,
+            is_causal=mask is None and causal,
             scale=scaling,
             enable_gqa=True,
         )

@@ -81,7 +81,7 @@ def units_of(samples: Iterable[Sample]) -> list[Unit]:
 
 def order(sample: Sample) -> tuple[tuple[int, ...], str, str]:
     """Lexicographic by tokens, so that what shares a prefix is adjacent; ids break ties."""
-    return sample.token_ids, sample.row_id, sample.trace_id or ""
+    return sample.keys, sample.row_id, sample.trace_id or ""
 
 
 class Cost(NamedTuple):
@@ -97,9 +97,9 @@ def cost_of(samples: Iterable[Sample], width: int = WIDTH) -> Cost:
     """Of computing them together."""
     tokens, flops = 0, 0.0
     before: tuple[int, ...] = ()
-    for sample in sorted(samples, key=order):
-        added = _added(len(sample.token_ids), shared_prefix(before, sample.token_ids), width)
-        tokens, flops, before = tokens + added.tokens, flops + added.flops, sample.token_ids
+    for keys in sorted(sample.keys for sample in samples):
+        added = _added(len(keys), shared_prefix(before, keys), width)
+        tokens, flops, before = tokens + added.tokens, flops + added.flops, keys
     return Cost(tokens, flops)
 
 
@@ -128,10 +128,11 @@ class _Waiting:
 
     def __init__(self, unit: Unit, width: int) -> None:
         self.unit, self.width = unit, width
+        self.keys = [sample.keys for sample in unit]
         # Sample by sample: of its leading tokens, those that need not be computed for it.
         self.alone = [0] * len(unit)
-        for place, sample in enumerate(unit):
-            self._compare(self.alone, (sample,), place + 1)
+        for place, keys in enumerate(self.keys):
+            self._compare(self.alone, keys, place + 1)
         self.forget()
 
     def forget(self) -> None:
@@ -139,26 +140,24 @@ class _Waiting:
         self.shared = self.alone.copy()
         self._count()
 
-    def beside(self, unit: Unit) -> None:
-        if self._compare(self.shared, unit, 0):
+    def beside(self, other: "_Waiting") -> None:
+        if any([self._compare(self.shared, keys, 0) for keys in other.keys]):
             self._count()
 
-    def _compare(self, shared: list[int], others: Unit, first: int) -> bool:
+    def _compare(self, shared: list[int], other: tuple[int, ...], first: int) -> bool:
         more = False
-        for place in range(first, len(self.unit)):
-            own = self.unit[place].token_ids
-            for other in others:
-                known = shared[place]
-                # Most comparisons end here: one token says that no more is shared than is known.
-                if own[known : known + 1] == other.token_ids[known : known + 1] != ():
-                    shared[place] = max(known, shared_prefix(own, other.token_ids))
-                    more = more or shared[place] > known
+        for place in range(first, len(self.keys)):
+            own, known = self.keys[place], shared[place]
+            # Most comparisons end here: one token says that no more is shared than is known.
+            if own[known : known + 1] == other[known : known + 1] != ():
+                shared[place] = max(known, shared_prefix(own, other))
+                more = more or shared[place] > known
         return more
 
     def _count(self) -> None:
         added = [
-            _added(len(sample.token_ids), shared, self.width)
-            for sample, shared in zip(self.unit, self.shared, strict=True)
+            _added(len(keys), shared, self.width)
+            for keys, shared in zip(self.keys, self.shared, strict=True)
         ]
         self.saved = sum(self.shared)
         self.cost = Cost(sum(one.tokens for one in added), sum(one.flops for one in added))
@@ -172,7 +171,7 @@ def _fill(waiting: list[_Waiting], tokens: int, flops: float) -> list[Unit]:
         tokens, flops = tokens - newest.cost.tokens, flops - newest.cost.flops
         best, key = None, (-1, -1)
         for one in waiting:
-            one.beside(newest.unit)
+            one.beside(newest)
             fits = one.cost.tokens <= tokens and one.cost.flops <= flops
             if fits and (one.saved, one.cost.tokens) > key:
                 best, key = one, (one.saved, one.cost.tokens)

@@ -13,7 +13,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from trainer.attention import tree_of
+from trainer.experts import replay
 from trainer.packing import Packed
+from trainer.pictures import seen
 
 CHUNK = 128
 """Trained positions whose logits exist at the same time."""
@@ -40,11 +42,13 @@ def score(model: Any, packed: Packed, *, entropies: bool = False) -> Scores:
     `.model` gives the last hidden states, `.lm_head` the logits; its attention is `attend`.
     """
     device = next(model.parameters()).device
+    replay(model, packed)
     hidden = model.model(
         input_ids=torch.tensor([packed.token_ids], device=device),
         position_ids=torch.tensor([packed.positions], device=device),
         use_cache=False,
         tree=tree_of(packed, model.lm_head.weight),
+        **seen(model, packed),
     ).last_hidden_state[0]
     sources = torch.tensor(packed.sources, dtype=torch.long, device=device)
     targets = torch.tensor(packed.targets, dtype=torch.long, device=device)
@@ -149,14 +153,19 @@ class _FrozenHead(torch.autograd.Function):
         return (above[0][:, None] * slopes).to(slopes.dtype), None, None, None, None
 
 
+def text_of(model: Any) -> Any:
+    """The decoder whose layers read text: of a model that sees it is one part among others."""
+    return getattr(model.model, "language_model", model.model)
+
+
 def recompute_layers(model: Any, tokens: int, budget: int) -> int:
     """Marks as many layers for recomputation as keep the activations within `budget` bytes.
 
     Returns how many were marked. The last ones are: they are needed first in the backward pass, so
     what they recompute is gone again when the next one starts.
     """
-    config: Any = model.config
-    layers = list(model.model.layers)
+    text = text_of(model)
+    config, layers = text.config, list(text.layers)
     size = 4 * tokens * (10 * config.hidden_size + 4 * config.intermediate_size)
     kept = len(layers)
     if size * kept > budget:

@@ -44,12 +44,14 @@ def step_flops(model: Any, packs: "Iterable[Packed]") -> float:
 
     Kaplan et al. 2020, "Scaling Laws for Neural Language Models", table 1 and section 2.1.
     """
+    from trainer.forward import text_of
+
     config: Any = model.config.get_text_config()
-    body, body_learns = _weights(model.model.layers.named_parameters(), config)
+    body, body_learns = _weights(text_of(model).layers.named_parameters(), config)
     head = model.lm_head.weight
     head_size, head_learns = head.numel(), head.numel() if head.requires_grad else 0
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    attention = 12 * len(model.model.layers) * config.num_attention_heads * dim
+    attention = 12 * len(text_of(model).layers) * config.num_attention_heads * dim
     total = 0.0
     for packed in packs:
         tokens, trained = len(packed.token_ids), len(packed.targets)

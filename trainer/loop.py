@@ -21,7 +21,7 @@ from flywheel.project import TrainSection
 from trainer.checkpoints import Progress
 from trainer.feed import Fed, Feed
 from trainer.filling import fill, fill_proximal
-from trainer.forward import recompute_layers, score
+from trainer.forward import recompute_layers, score, text_of
 from trainer.gauges import gauge
 from trainer.losses import count_units, reduce, settled
 from trainer.metrics import MetricsFile, StepMetrics
@@ -83,9 +83,8 @@ def _step(
     weights.model.train()
     samples = fill(weights, fed.samples, settings)
     counts = count_units(samples, settings)
-    packs = pack(
-        samples, settings.micro_tokens, weights.ranks.world, width=weights.model.config.hidden_size
-    )
+    width = text_of(weights.model).config.hidden_size
+    packs = pack(samples, settings.micro_tokens, weights.ranks.world, width=width)
     optimizer.zero_grad(set_to_none=True)
     sums = _gradients(weights, packs, counts, settings, activation_bytes)
     norm = float(whole(torch.nn.utils.clip_grad_norm_(weights.learning.values(), settings.clip)))

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
+import msgspec
+
+from flywheel.experts import joined
+from flywheel.records import Experts
 from trainer.fitting import WIDTH, WINDOW, fit, order, plan, shared_prefix
-from trainer.samples import Sample
+from trainer.samples import Picture, Sample
 
 AT_ONE = frozenset({"ce", "dpo", "kto"})
 """Loss components that ask what the model itself says, at temperature 1. All others compare it with
@@ -48,6 +52,10 @@ class Packed:
     """[m] the trained token's index in its sample."""
     temperatures: tuple[float, ...]
     """[m] that the trained token's logprob is taken at."""
+    pictures: tuple[Picture, ...] = ()
+    """In the order of their placeholders, which begin at `start` of the tokens laid out."""
+    experts: Experts | None = None
+    """Of the tokens laid out: a shared one's are those of the first sample that has it."""
 
     @property
     def sample_tokens(self) -> int:
@@ -90,21 +98,30 @@ def lay_out(members: Sequence[Sample]) -> Packed:
     path: list[int] = []
     starts = {0}
     trained: list[tuple[int, int, int, int, float]] = []
+    pictures: list[Picture] = []
+    experts: list[tuple[Experts | None, int, int]] = []
     before: tuple[int, ...] = ()
     for owner, sample in enumerate(ordered):
-        ids, shared = sample.token_ids, shared_prefix(before, sample.token_ids)
+        ids, keys = sample.token_ids, sample.keys
+        shared = shared_prefix(before, keys)
         if 0 < shared < len(before):
             starts.add(path[shared - 1] + 1)
         if shared < len(before):
             starts.add(len(token_ids))
         path[shared:] = range(len(token_ids), len(token_ids) + len(ids) - shared)
+        pictures += [
+            msgspec.structs.replace(one, start=path[one.start])
+            for one in sample.pictures
+            if one.start >= shared
+        ]
+        experts.append((sample.experts, shared, len(ids)))
         token_ids += ids[shared:]
         positions += range(shared, len(ids))
         trained += [
             (path[at - 1], ids[at], owner, at, temperature)
             for at, temperature in zip(sample.targets, _temperatures(sample), strict=True)
         ]
-        before = ids
+        before = keys
     if not ordered:
         token_ids, positions = [0], [0]
     columns = tuple(zip(*trained, strict=True)) or ((),) * 5
@@ -119,6 +136,8 @@ def lay_out(members: Sequence[Sample]) -> Packed:
         owners=owners,
         places=places,
         temperatures=temperatures,
+        pictures=tuple(pictures),
+        experts=joined(experts),
     )
 
 

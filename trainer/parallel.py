@@ -17,6 +17,7 @@ from torch import distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flywheel.errors import FlywheelError
+from trainer.forward import text_of
 
 T = TypeVar("T")
 _PATIENCE = timedelta(hours=2)
@@ -104,7 +105,7 @@ def shard(model: Any, ranks: Ranks, compute: torch.dtype) -> None:
     policy = MixedPrecisionPolicy(
         param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-    for layer in model.model.layers:
+    for layer in text_of(model).layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     model.forward = lambda function, *given, **named: function(model, *given, **named)

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flywheel.errors import BadRecord
-from flywheel.records import Sampling, Span, Tokens, Trace, model_spans
+from flywheel.experts import joined
+from flywheel.records import Experts, Sampling, Span, Tokens, Trace, model_spans
 from trainer.samples import Sample
 
 
@@ -49,6 +50,8 @@ class Path(NamedTuple):
     """Of all its calls but for seed and bound; None = they differ."""
     tokenizer_digest: str | None = None
     """None = not known, or not the same in all its calls."""
+    experts: Experts | None = None
+    """As each token was first computed. None = not given."""
 
 
 class Paths(NamedTuple):
@@ -107,6 +110,7 @@ def sample_of(path: Path, component: str = "rl", *, weight: float = 1.0, row_id:
         behaviour_logprobs=tuple(one or 0.0 for one in path.behaviour_logprobs) if known else None,
         policy_versions=path.policy_versions,
         sampling=path.sampling,
+        experts=path.experts,
     )
 
 
@@ -185,6 +189,12 @@ def _path(trace: Trace, line: Sequence[_Node], fresh: Sequence[bool]) -> Path:
         template_digest=_one({node.tokens.template_digest for node in line}),
         sampling=_sampling(line),
         tokenizer_digest=_one({node.tokens.tokenizer_digest for node in line}),
+        experts=joined(
+            [
+                (node.tokens.experts, 0 if earlier is None else len(earlier.ids), len(node.ids))
+                for earlier, node in zip((None, *line), line, strict=False)
+            ]
+        ),
     )
 
 

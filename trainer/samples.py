@@ -5,11 +5,12 @@ is made: what exists is consistent. Nothing here knows how a sample came about.
 """
 
 import math
+from hashlib import blake2b
 from itertools import compress, count
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.records import Record, Sampling
+from flywheel.records import Experts, Record, Sampling
 
 STREAMS = (
     "behaviour_logprobs",
@@ -30,16 +31,6 @@ class Picture(Record, frozen=True, kw_only=True):
     """How many placeholders it has."""
     data: bytes
     """The encoded file, as it came (PNG, JPEG, WebP)."""
-
-
-class Experts(Record, frozen=True, kw_only=True):
-    """The experts that the engine's router took at each token, to be taken again."""
-
-    layers: int
-    top_k: int
-    data: bytes
-    """[tokens, layers, top_k] of unsigned 16 bit little-endian indices. 65535 = not known there:
-    the trainer's own router decides."""
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -73,12 +64,25 @@ class Sample(Record, frozen=True, kw_only=True):
     pictures: tuple[Picture, ...] = ()
     """In the order of their places."""
     experts: Experts | None = None
-    """None = not recorded."""
+    """Taken again when it is trained; where they are not known the trainer's own routers decide.
+    None = not recorded."""
 
     def __post_init__(self) -> None:
         reason = _fault(self)
         if reason:
             raise BadRecord(reason, field=self.row_id)
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Parallel to token_ids: equal where samples go on equally, so that a placeholder of
+        another picture is another key."""
+        if not self.pictures:
+            return self.token_ids
+        keys = list(self.token_ids)
+        for one in self.pictures:
+            mark = -1 - int.from_bytes(blake2b(one.data, digest_size=8).digest(), "big")
+            keys[one.start : one.start + one.tokens] = [mark] * one.tokens
+        return tuple(keys)
 
     @property
     def targets(self) -> tuple[int, ...]:
@@ -94,6 +98,13 @@ def _fault(sample: Sample) -> str | None:
     for name, values in (parallel | numbers).items():
         if values is not None and len(values) != length:
             return f"{name} has {len(values)} entries for {length} tokens"
+    if (own := sample.experts) and len(own.data) != 2 * length * own.layers * own.top_k:
+        return f"experts has {len(own.data)} bytes for {length} tokens"
+    end = 0
+    for one in sample.pictures:
+        if not (end <= one.start and one.tokens > 0 and one.start + one.tokens <= length):
+            return f"a picture of {one.tokens} tokens cannot stand at {one.start}"
+        end = one.start + one.tokens
     if not any(sample.mask):
         return "no token is trained on"
     if sample.mask[0]:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flywheel.errors import BadRecord, UsageError
-from trainer.forward import trained_logprobs
 from trainer.fitting import cost_of
+from trainer.forward import trained_logprobs
 from trainer.packing import Packed, pack
 from trainer.samples import Sample
 
