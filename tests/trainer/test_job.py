@@ -54,8 +54,14 @@ def outcome(folder: Path) -> tuple[Any, ...]:
     result = json.loads((folder / "result.json").read_bytes())
     for name in ("seconds", "adapter"):
         del result[name]
+    machine = {"flops_share", "flops_per_second", "memory_mib"}
     lines = [
-        msgspec.structs.replace(line, seconds=0, tokens_per_second=0)
+        msgspec.structs.replace(
+            line,
+            seconds=0,
+            tokens_per_second=0,
+            measured={name: one for name, one in line.measured.items() if name not in machine},
+        )
         for line in read(folder / "metrics.jsonl")
     ]
     weights = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
