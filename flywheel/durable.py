@@ -23,11 +23,12 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def no_space(what: Path) -> Iterator[None]:
-    """Turns ENOSPC and EDQUOT into `Full`, naming what could not be written."""
+    """Turns ENOSPC and EDQUOT into `Full`, naming what could not be written; libraries have errors
+    of their own for them."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if is_full(error) and not isinstance(error, Full):
             raise Full(f"no space left to write {what}: free some and run again") from error
         raise
 

@@ -5,9 +5,11 @@ damaged one is set aside under another name, with a warning, and the one before 
 loaded is bit for bit what was saved.
 """
 
+import contextlib
 import logging
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -74,9 +76,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     }
     if checkpoint.average is not None:
         tensors["average.safetensors"] = checkpoint.average
-    shutil.rmtree(temporary, ignore_errors=True)
-    with no_space(final):
-        temporary.mkdir(parents=True)
+    with no_space(final), fresh(temporary):
         for name, content in tensors.items():
             save_file(content, temporary / name)
         (temporary / "progress.json").write_bytes(msgspec.json.encode(checkpoint.progress))
@@ -86,6 +86,18 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     for _, old in _steps(folder)[:-KEPT]:
         shutil.rmtree(old)
     return final
+
+
+@contextlib.contextmanager
+def fresh(temporary: Path) -> Iterator[None]:
+    """The folder is there, empty; what could not be finished is gone, so that it fills no disk."""
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def newest_checkpoint(folder: Path, job: str) -> Path | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from flywheel.durable import write
+from flywheel.durable import no_space, write
 
 
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +68,13 @@ class MetricsFile:
     def __init__(self, path: Path, *, after: int) -> None:
         """Opens `path` to go on after step `after`."""
         write(path, b"".join(encode(line) + b"\n" for line in read(path, up_to=after)))
-        self._file = path.open("ab", buffering=0)
+        self._path, self._file = path, path.open("ab", buffering=0)
 
     def append(self, line: StepMetrics) -> None:
-        self._file.write(encode(line) + b"\n")
+        rest = encode(line) + b"\n"
+        with no_space(self._path):
+            while rest:  # a disk that is nearly full takes a part, and says so at the next one
+                rest = rest[self._file.write(rest) :]
 
     def __enter__(self) -> "MetricsFile":
         return self

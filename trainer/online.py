@@ -5,8 +5,8 @@ rename. A version is written once: a resumed run that trains a step again keeps 
 does not bring back what was dropped. A batch is removed when no resumed run can need it.
 """
 
+import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from flywheel import durable
 from flywheel.errors import FlywheelError
 from flywheel.failpoints import failpoint
 from trainer import spool
-from trainer.checkpoints import settled
+from trainer.checkpoints import fresh, settled
 from trainer.feed import Fed
 from trainer.probe import ProbePair, pairs_of, probe_logprobs, write_probe
 from trainer.weights import Weights
@@ -70,10 +70,8 @@ class Batches:
         failpoint("train.before_version")
         final = spool.version_folder(self._folder, step)
         temporary = final.with_name(f".{final.name}.tmp")
-        with durable.no_space(final):
-            if ranks.first:
-                shutil.rmtree(temporary, ignore_errors=True)
-                temporary.mkdir(parents=True)
+        alone = fresh(temporary) if ranks.first else contextlib.nullcontext()
+        with durable.no_space(final), alone:
             self._weights.save(temporary / folder)
             new = self._weights.apply(probe_logprobs, self.pairs)
             if ranks.first:

@@ -1,10 +1,13 @@
+import dataclasses
 import logging
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from flywheel.errors import CorruptFile, UsageError
+from flywheel.durable import no_space
+from flywheel.errors import CorruptFile, Full, UsageError
 from trainer.checkpoints import (
     Checkpoint,
     Progress,
@@ -102,3 +105,18 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, at_step(2, job="other"))
     with pytest.raises(UsageError, match="another job"):
         newest_checkpoint(tmp_path, "job")
+
+
+def test_a_library_that_finds_the_disk_full_says_so_as_everyone_does(tmp_path: Path) -> None:
+    words = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(Full, match=r"no space left to write .*step-2"), no_space(Path("step-2")):
+        raise SafetensorError(words)
+
+
+def test_a_checkpoint_that_could_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+    shared = torch.zeros(4)
+    broken = dataclasses.replace(at_step(2), weights={"a": shared, "b": shared[:2]})
+    save_checkpoint(tmp_path, at_step(1))
+    with pytest.raises(RuntimeError, match="share memory"):
+        save_checkpoint(tmp_path, broken)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

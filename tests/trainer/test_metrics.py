@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flywheel.errors import Full
 from trainer.metrics import MetricsFile, StepMetrics, read
 
 
@@ -59,3 +60,12 @@ def test_what_is_not_a_line_ends_the_list(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(torn)
     assert read(path) == []
+
+
+def test_a_line_that_no_disk_takes_is_told(tmp_path: Path) -> None:
+    full = tmp_path / "metrics.jsonl"
+    with MetricsFile(full, after=0) as file:
+        file._file.close()
+        file._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
+        with pytest.raises(Full, match=str(full)):
+            file.append(line(1))
