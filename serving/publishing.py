@@ -3,16 +3,18 @@
 Enter: a version and its folder (`adapter/` or `model/`, and probe.json), written whole before.
 Leaves: the version answers each call that begins from then on. The order: load under a name of its
 own, compare logprobs with the trainer's, and only when every engine has confirmed, switch. What
-fails before that changes nothing. An engine of the run's own that holds one model alone has its
-model replaced between two calls. Invariants: a name never gets other weights; weights are unloaded
-only when they answer no call.
+fails before that changes nothing. Of several engines one that is away is left behind, and plays
+nothing until it confirmed too. An engine of the run's own that holds one model alone has its model
+replaced between two calls. Invariants: a name never gets other weights; weights are unloaded only
+when they answer no call.
 """
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from flywheel.errors import EngineError, Refused
 from serving.engines.client import EngineClient
@@ -23,6 +25,13 @@ ADAPTER, MODEL, PROBE = "adapter", "model", "probe.json"
 """What a version's folder holds: one of the first two, and the third."""
 _DIGITS = 12
 """Of the weights' digest, in the engine's name of them."""
+LOOK_S, MISSED = 5.0, 3
+"""Between two looks at an engine that is given weights, and looks in a row that find nobody until
+it is away; where it is the only one it is waited for."""
+PARTING_S = 20.0
+"""For what is being loaded as the run ends, so that it does not stay in an engine."""
+_log = logging.getLogger("flywheel.rl")
+T = TypeVar("T")
 
 
 class Seat(NamedTuple):
@@ -51,6 +60,10 @@ class WeightPublisher:
         """What the last check saw, of the engine that was furthest from the trainer."""
         self._folders: dict[str, Path] = {}
         self._one = asyncio.Lock()
+        self._behind: set[int] = set()
+        """Places of seats whose engine has not confirmed what answers now."""
+        self._work: set[asyncio.Task[Any]] = set()
+        """What threads do at engines; it ends also where nobody waits for it any more."""
 
     async def __aenter__(self) -> Self:
         """What a process that was killed left of this run goes."""
@@ -61,6 +74,8 @@ class WeightPublisher:
         """What the run started from answers again, and no adapter of it stays in an engine."""
         for seat, first in zip(self.seats, self._first, strict=True):
             seat.policies.switch(first)
+        if self._work:
+            await asyncio.wait(self._work, timeout=PARTING_S)
         with contextlib.suppress(EngineError):
             await self.clear()
 
@@ -78,21 +93,26 @@ class WeightPublisher:
             else:
                 await self._add(version, folder)
 
-    async def revive(self, seat: Seat) -> None:
-        """Brings back what answers now where the engine lost it, as one does that was started anew.
+    async def revive(self, seat: Seat) -> bool:
+        """Brings back what answers now where the engine lost it, as one does that was started anew,
+        or was away as it was published. False = it is not there yet.
 
         Raises:
             Refused, EngineError: it does not serve it.
         """
-        policy = seat.policies.now
+        policy, place = seat.policies.now, self.seats.index(seat)
         folder = self._folders.get(policy.model)
-        if folder is not None and not self._one.locked():  # else it is being given new ones
-            async with self._one:
-                await asyncio.to_thread(_revived, seat, policy, folder)
+        if folder is None or self._one.locked():  # it is being given new ones
+            return place not in self._behind
+        async with self._one:
+            again = place in self._behind
+            await asyncio.shield(self._begun(_revived, seat, policy, folder, again))
+            self._behind.discard(place)
+        return True
 
     async def clear(self) -> None:
         """Unloads what of this run answers no call any more."""
-        work = [asyncio.to_thread(self._swept, seat) for seat in self.seats]
+        work = [asyncio.shield(self._begun(_swept, self.run, seat)) for seat in self._there()]
         found = await asyncio.gather(*work, return_exceptions=True)
         if failed := [one for one in found if isinstance(one, BaseException)]:
             raise _graver(failed)
@@ -103,15 +123,38 @@ class WeightPublisher:
         digest = await asyncio.to_thread(digest_of, _weights(folder))
         name = name_of(self.run, version)
         policy = Policy(version, f"{name}-{digest[:_DIGITS]}", name)
-        work = [asyncio.to_thread(_loaded, seat, policy, folder) for seat in self.seats]
+        work = [self._confirmed(seat, policy, folder) for seat in self.seats]
         found = await asyncio.gather(*work, return_exceptions=True)
-        if failed := [one for one in found if isinstance(one, BaseException)]:
-            with contextlib.suppress(EngineError):  # one that is away has nothing to unload
-                await self.clear()
-            raise _graver(failed)
-        self._switch(policy, [one for one in found if not isinstance(one, BaseException)])
+        evidence = [one for one in found if isinstance(one, dict)]
+        failed = {at: one for at, one in enumerate(found) if isinstance(one, BaseException)}
+        if not evidence or not all(isinstance(one, Away) for one in failed.values()):
+            await self._clear_if_there()
+            raise _graver(list(failed.values()))
+        for error in failed.values():
+            _log.warning("%s is served without an engine that is away: %s", name, error)
+        self._behind = set(failed)
+        self._switch(policy, evidence)
         self._folders = {policy.model: folder}
-        await self.clear()
+        await self._clear_if_there()
+
+    async def _confirmed(self, seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
+        """
+        Raises:
+            Away: another engine may go on without this one.
+        """
+        work, missed = self._begun(_loaded, seat, policy, folder), 0
+        while not work.done():
+            await asyncio.wait({work}, timeout=LOOK_S)
+            if len(self.seats) > 1 and not work.done():
+                missed = 0 if await asyncio.to_thread(seat.client.ready) else missed + 1
+            if missed >= MISSED:
+                raise Away(f"the engine at {seat.client.url} gives no sign of life")
+        try:
+            return work.result()
+        except EngineError as error:
+            if len(self.seats) > 1 and not await asyncio.to_thread(seat.client.ready):
+                raise Away(str(error)) from error
+            raise
 
     async def _replace(self, version: int, folder: Path) -> None:
         """Whole models where there is room for one, so that no call may be under way."""
@@ -128,12 +171,29 @@ class WeightPublisher:
             seat.policies.switch(policy)
         self.evidence = max(found, key=lambda one: float(one["largest"]), default={})
 
-    def _swept(self, seat: Seat) -> None:
-        """Also what it has of a killed process is named by the run."""
-        for model in seat.client.models():
-            ours = model.startswith(f"{self.run}-v")
-            if ours and model != seat.policies.now.model and not seat.policies.in_use(model):
-                seat.client.unload_adapter(model)
+    def _there(self) -> list[Seat]:
+        return [seat for at, seat in enumerate(self.seats) if at not in self._behind]
+
+    async def _clear_if_there(self) -> None:
+        """One that is away has nothing to unload, and is no reason against what was published."""
+        with contextlib.suppress(EngineError):
+            await self.clear()
+
+    def _begun(self, work: Callable[..., T], *args: Any) -> "asyncio.Task[T]":
+        """In a thread, which no cancelling ends: so it is known until it ends by itself."""
+        task = asyncio.create_task(asyncio.to_thread(work, *args))
+        self._work.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits for it
+
+
+class Away(EngineError):
+    """An engine among several that answers nobody."""
 
 
 def _weights(folder: Path) -> Path:
@@ -147,9 +207,20 @@ def _loaded(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
     return check_logprobs(seat.client, policy.model, probe, bounds=seat.bounds)
 
 
-def _revived(seat: Seat, policy: Policy, folder: Path) -> None:
-    if policy.model not in seat.client.models():
+def _revived(seat: Seat, policy: Policy, folder: Path, again: bool) -> None:
+    """`again`: also where it has the weights, which it has not confirmed."""
+    if again or policy.model not in seat.client.models():
         _loaded(seat, policy, folder)
+
+
+def _swept(run: str, seat: Seat) -> None:
+    """Also what it has of a killed process is named by the run."""
+    if not seat.client.ready():
+        raise EngineError(f"the engine at {seat.client.url} is not ready")
+    for model in seat.client.models():
+        ours = model.startswith(f"{run}-v")
+        if ours and model != seat.policies.now.model and not seat.policies.in_use(model):
+            seat.client.unload_adapter(model)
 
 
 def _replaced(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:

@@ -118,11 +118,10 @@ class EpisodePlayer:
             async with asyncio.timeout(BEAT_S):
                 if not await asyncio.to_thread(self._seat.client.ready):
                     return False
-                await self._publisher.revive(self._seat)
+                return await self._publisher.revive(self._seat)
         except (EngineError, Refused, TimeoutError) as error:
             _log.warning("%s cannot play: %s", self.name, error or type(error).__name__)
             return False
-        return True
 
     async def load(self) -> Load | None:
         try:

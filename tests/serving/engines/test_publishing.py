@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import shutil
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,25 +150,70 @@ def test_what_is_not_what_was_trained_changes_nothing(
 
 
 def test_of_several_engines_all_confirm_before_any_answers(
-    engine: EngineProcess, version: Make
+    engine: EngineProcess, version: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def seat(client: EngineClient) -> Seat:
-        return Seat(client, Policies(Policy(0, "base", "several-v0")))
-
-    async def go() -> None:
-        with EngineClient("http://127.0.0.1:9", timeout_s=5) as away:
-            seats = [seat(client), seat(away)]
-            publisher = WeightPublisher("several", seats)
-            with pytest.raises(EngineError, match="did not answer"):
+    async def go(fit: EngineClient, other: EngineClient) -> None:
+        seats = [Seat(one, Policies(Policy(0, "base", "several-v0"))) for one in (fit, other)]
+        async with WeightPublisher("several", seats) as publisher:
+            monkeypatch.setattr(other, "load_adapter", failing)
+            with pytest.raises(EngineError, match="out of memory"):
                 await publisher.publish(1, version(engine, 1))
             assert [one.policies.now.version for one in seats] == [0, 0]
-            assert not [name for name in client.models() if name.startswith("several-v")]
-        async with WeightPublisher("several", [seat(client), seat(client)]) as publisher:
+            assert not [name for name in fit.models() if name.startswith("several-v")]
+            monkeypatch.undo()
             await publisher.publish(1, version(engine, 1))
-            assert {one.policies.now.version for one in publisher.seats} == {1}
+            assert [one.policies.now.version for one in seats] == [1, 1]
+
+    def failing(name: str, folder: Path) -> None:
+        raise EngineError("out of memory")
+
+    with engine.client() as fit, engine.client() as other:
+        asyncio.run(go(fit, other))
+
+
+def test_an_engine_that_is_away_as_others_confirm_plays_when_it_has_confirmed_too(
+    engine: EngineProcess, version: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go(there: EngineClient, away: EngineClient) -> None:
+        seats = [Seat(one, Policies(Policy(0, "base", "away-v0"))) for one in (there, away)]
+        async with WeightPublisher("away", seats) as publisher:
+            monkeypatch.setattr(away, "_http", nowhere._http)
+            await publisher.publish(1, version(engine, 1))
+            assert [one.policies.now.version for one in seats] == [1, 1], "none serves older ones"
+            with pytest.raises(EngineError):
+                await publisher.revive(seats[1])
+            monkeypatch.undo()
+            assert await publisher.revive(seats[1]) and await publisher.revive(seats[0])
+            await publisher.publish(2, version(engine, 2))
+            left = [name for name in away.models() if name.startswith("away-v")]
+            assert left == [seats[1].policies.now.model]
+
+    nowhere = EngineClient("http://127.0.0.1:9", timeout_s=5)
+    with engine.client() as there, engine.client() as away, nowhere:
+        asyncio.run(go(there, away))
+
+
+def test_what_is_being_loaded_as_a_run_is_stopped_does_not_stay(
+    engine: EngineProcess, version: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    async def go(client: EngineClient) -> None:
+        def slowly(name: str, folder: Path) -> None:
+            begun.set()
+            time.sleep(0.3)
+            EngineClient.load_adapter(client, name, folder)
+
+        monkeypatch.setattr(client, "load_adapter", slowly)
+        publisher = WeightPublisher("cut", [Seat(client, Policies(Policy(0, "base", "cut-v0")))])
+        async with publisher:
+            publishing = asyncio.create_task(publisher.publish(1, version(engine, 1)))
+            await asyncio.to_thread(begun.wait)
+            publishing.cancel()
+        assert not [name for name in client.models() if name.startswith("cut-v")]
 
     with engine.client() as client:
-        asyncio.run(go())
+        asyncio.run(go(client))
 
 
 def test_an_answer_under_way_ends_under_the_version_that_it_began_with(
