@@ -94,7 +94,8 @@ def read_probe(path: Path) -> Probe:
 
 
 def check_files(home: Home, deployment: Deployment) -> None:
-    """Whether an adapter's files, weights and config, are the checkpoint that they are said to be.
+    """Whether a deployment's files, its weights and an adapter's config, are the checkpoint that
+    they are said to be.
 
     Raises:
         CorruptFile: they are not.

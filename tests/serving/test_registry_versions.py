@@ -263,6 +263,27 @@ def test_our_own_files_that_are_gone_come_back_from_mlflow(home: Home, tmp_path:
         again()
 
 
+def test_a_version_that_is_tagged_so_is_a_whole_model(
+    home: Home, registry: Registry, person: Any, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "code.py"):
+        (theirs / name).write_text(name)
+    number = str(person.create_model_version("support", source=str(theirs)).version)
+    with pytest.raises(Refused, match=r"no LoRA adapter.*tag flywheel\.kind = full"):
+        deployment_of(registry, version_of(registry, "support", number), "tiny")
+    person.set_model_version_tag("support", number, "flywheel.kind", "full")
+    made = deployment_of(registry, version_of(registry, "support", number), "tiny")
+    folder = home.path(made.adapter or "")
+    assert (made.kind, folder.name, made.checkpoint_id) == ("full", "model", digest_of(folder))
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".safetensors"]
+    shutil.rmtree(home.runs)
+    (theirs / "config.json").unlink()
+    with pytest.raises(Refused, match="is no whole model"):
+        deployment_of(registry, version_of(registry, "support", number), "tiny")
+
+
 @pytest.mark.parametrize("what", ["nothing to it", "two of them", "pickled"])
 def test_what_is_no_adapter_is_refused(
     registry: Registry, person: Any, tmp_path: Path, what: str

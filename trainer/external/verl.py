@@ -175,6 +175,11 @@ def _write_rows(handoff: Handoff) -> Path:
 
 def _model(handoff: Handoff) -> dict[str, Any]:
     train = handoff.train
+    if train.method == "full" and handoff.adapter is not None:
+        raise UsageError(
+            "verl trains all weights of a model as it lies in its folder, and the champion is an "
+            "adapter: merge it into a base model of its own, or train here"
+        )
     model: dict[str, Any] = {"path": str(handoff.model), "enable_gradient_checkpointing": True}
     if train.method == "lora":
         model |= {"lora_rank": train.rank, "lora_alpha": train.alpha,

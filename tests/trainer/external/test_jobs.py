@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,8 +14,10 @@ from flywheel.errors import CorruptFile, UsageError
 from flywheel.project import EnvironmentSection, TrainSection
 from flywheel.records import Problem, say
 from flywheel.settings import load
+from trainer.external.arrive import arrive
 from trainer.external.contract import Handoff
 from trainer.external.table import ENGINES
+from trainer.models import digest_of
 
 ROOT = Path(__file__).resolve().parents[3]
 SORTING = ROOT / "tests" / "sorting"
@@ -99,7 +102,7 @@ def test_a_prime_rl_job_is_its_toml_and_a_taskset(tmp_path: Path) -> None:
     [
         ("verl", {"schedule": "linear"}, "schedule"),
         ("verl", {"rl": {"baseline": "maxrl"}}, "baseline"),
-        ("verl", {"rl": {"loss": "reinforce"}}, "loss"),
+        ("verl", {"rl": {"loss": "reinforce", "max_staleness": 0}}, "loss"),
         ("verl", {"algorithm": "echo"}, "algorithm"),
         ("prime-rl", {"rl": {"loss": "gspo"}}, "loss"),
         ("prime-rl", {"algorithm": "distill"}, "algorithm"),
@@ -184,3 +187,25 @@ def test_the_verifiers_package_takes_the_taskset(tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **written.environment},
     )  # fmt: skip
     assert said.stdout.splitlines()[-1:] == ["3 1.0"], said.stderr
+
+
+@pytest.mark.slow
+def test_a_whole_model_arrives_untied_with_our_tokenizer_and_a_probe(tmp_path: Path) -> None:
+    weights, out = tmp_path / "weights", tmp_path / "run"
+    shutil.copytree(SORTING / "base", weights)
+    text = json.loads((weights / "tokenizer_config.json").read_text())
+    (weights / "tokenizer_config.json").write_text(json.dumps({**text, "chat_template": "theirs"}))
+    handoff = handed(out / "verl", {"method": "full"})
+    result = arrive(handoff, weights, out, seconds=1.0)
+    assert (result.kind, result.adapter) == ("full", str(out / "model"))
+    assert result.checkpoint_id == digest_of(out / "model")
+    probe = json.loads((out / "probe.json").read_text())
+    assert all(one["new"] == one["old"] for one in probe["entries"]), "nothing was trained"
+    ours = (SORTING / "base" / "tokenizer_config.json").read_bytes()
+    assert (out / "model" / "tokenizer_config.json").read_bytes() == ours
+    with pytest.raises(UsageError, match="method = 'lora'"):
+        arrive(handed(out / "verl"), weights, tmp_path / "other", seconds=1.0)
+    with pytest.raises(UsageError, match="merge it"):
+        ENGINES["verl"]().write(
+            handed(tmp_path / "on", {"method": "full"}, adapter=tmp_path / "adapter")
+        )
