@@ -18,7 +18,7 @@ class Branch(NamedTuple):
     path: tuple[int, ...]
     """Indices of the node's ancestors, root first, and the node itself."""
     mask: torch.Tensor | None
-    """[own, path] what is added to the scores. None = the node is a root: causal."""
+    """[own, path] what is seen. None = the node is a root: causal."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,21 @@ class Tree:
     branches: list[Branch]
 
 
-def tree_of(packed: Packed, like: torch.Tensor) -> Tree:
-    """`like` gives the masks' type and device."""
+def tree_of(packed: Packed, device: torch.device) -> Tree:
     sizes = [node.size for node in packed.nodes]
     return Tree(
-        sizes, [_branch(node, index, sizes, like) for index, node in enumerate(packed.nodes)]
+        sizes, [_branch(node, index, sizes, device) for index, node in enumerate(packed.nodes)]
     )
 
 
-def _branch(node: Node, index: int, sizes: list[int], like: torch.Tensor) -> Branch:
+def _branch(node: Node, index: int, sizes: list[int], device: torch.device) -> Branch:
     path = (*node.ancestors, index)
     if not node.ancestors:
         return Branch(path, None)
     above = sum(sizes[ancestor] for ancestor in node.ancestors)
-    mask = like.new_zeros(node.size, above + node.size)
-    unseen = torch.ones_like(mask, dtype=torch.bool).triu(above + 1)
-    return Branch(path, mask.masked_fill(unseen, float("-inf")))
+    # Of truth values: it fits whatever number format the scores are in.
+    mask = torch.ones(node.size, above + node.size, dtype=torch.bool, device=device).tril(above)
+    return Branch(path, mask)
 
 
 def attend(

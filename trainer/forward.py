@@ -47,7 +47,7 @@ def score(model: Any, packed: Packed, *, entropies: bool = False) -> Scores:
         input_ids=torch.tensor([packed.token_ids], device=device),
         position_ids=torch.tensor([packed.positions], device=device),
         use_cache=False,
-        tree=tree_of(packed, model.lm_head.weight),
+        tree=tree_of(packed, device),
         **seen(model, packed),
     ).last_hidden_state[0]
     sources = torch.tensor(packed.sources, dtype=torch.long, device=device)

@@ -87,3 +87,16 @@ def test_a_micro_batch_without_samples_runs_and_moves_nothing(model: Any) -> Non
     logprobs.sum().backward()  # type: ignore[no-untyped-call]
     learning = [each for each in model.parameters() if each.requires_grad]
     assert all(each.grad is not None and not each.grad.any() for each in learning)
+
+
+def test_shared_prefixes_are_computed_in_bfloat16_too(model_of: Any, samples: list[Sample]) -> None:
+    model = model_of(torch.float32)
+    (packed,) = pack(samples, 10_000)
+    exact = trained_logprobs(model, packed)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = trained_logprobs(model, packed)
+    assert found.dtype == torch.float32
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    found, exact = found.detach(), exact.detach()
+    # The random model's weights are large; bfloat16 keeps eight bits.
+    assert float((found - exact).abs().mean()) < 0.05 * float(exact.abs().mean())
