@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from flywheel.project import TrainSection
+from trainer.fitting import fit, units_of
 from trainer.samples import Sample
 from trainer.schedule import batches
 
@@ -33,6 +34,13 @@ class Epochs:
     """A dataset's samples, each once an epoch, in an order of the seed."""
 
     def __init__(self, samples: Sequence[Sample], settings: TrainSection) -> None:
+        """
+        Raises:
+            UsageError: a sample, or a pair, is longer than a micro-batch.
+        """
+        for unit in units_of(samples):
+            if sum(len(sample.token_ids) for sample in unit) > settings.micro_tokens:
+                list(fit([unit], settings.micro_tokens))
         self._samples = samples
         self._plan = batches(
             samples, batch=settings.batch, epochs=settings.epochs, seed=settings.seed

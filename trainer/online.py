@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 
 from flywheel import durable
-from flywheel.errors import FlywheelError
+from flywheel.errors import CorruptFile, FlywheelError
 from flywheel.failpoints import failpoint
 from trainer import spool
 from trainer.checkpoints import fresh, settled
 from trainer.feed import Fed
+from trainer.losses import COMPONENTS
 from trainer.probe import ProbePair, pairs_of, probe_logprobs, write_probe
 from trainer.weights import Weights
 
@@ -49,18 +50,33 @@ class Batches:
     def take(self, step: int) -> Fed | None:
         """
         Raises:
-            FlywheelError: no batch came for too long, or it has no samples.
+            FlywheelError: no batch came for too long, or it has no samples, or is gone.
+            CorruptFile: it is not one of this run's.
         """
         if self._weights.ranks.first:
             spool.drop_batches(self._folder, up_to=settled(self._folder / "checkpoints"))
         if step > self.steps:
             return None
         started = time.monotonic()
-        batch = await_batch(self._folder, step, self._patience_s)
+        self._check_kept(step)
+        batch = await_batch(self._folder, step, self._patience_s, self._weights.vocabulary)
         if batch is None:
             return None
         waited = time.monotonic() - started
         return Fed(batch.samples, {**batch.report, "waited_s": waited})
+
+    def _check_kept(self, step: int) -> None:
+        """
+        Raises:
+            FlywheelError: the batch was trained and removed, and no checkpoint remembers it.
+        """
+        there = spool.batch_path(self._folder, step).exists()
+        if not there and step <= max(spool.versions(self._folder), default=0):
+            raise FlywheelError(
+                f"{self._folder}: step {step} must be trained again, for its checkpoints are lost, "
+                f"and its batch is gone: restore {self._folder / 'checkpoints'}, or remove the "
+                "run's folder to begin anew"
+            )
 
     def trained(self, step: int) -> None:
         """Publishes the version, unless it or a newer one was."""
@@ -80,12 +96,13 @@ class Batches:
         failpoint("train.after_version")
 
 
-def await_batch(folder: Path, step: int, patience_s: float) -> spool.Batch | None:
+def await_batch(folder: Path, step: int, patience_s: float, vocabulary: int) -> spool.Batch | None:
     """The batch of `step`; None = the run was ended before it.
 
     Raises:
         FlywheelError: it did not come within `patience_s`, or holds nothing.
-        CorruptFile: it is not what was put.
+        CorruptFile: it is not what was put, has tokens beyond `vocabulary`, or is for
+            losses that are not known.
     """
     deadline = time.monotonic() + patience_s
     while (batch := spool.take_batch(folder, step)) is None:
@@ -100,16 +117,22 @@ def await_batch(folder: Path, step: int, patience_s: float) -> spool.Batch | Non
         time.sleep(POLL_S)
     if not batch.samples:
         raise FlywheelError(f"{folder}: the batch of step {step} has no samples")
+    path = spool.batch_path(folder, step)
+    for sample in batch.samples:
+        if max(sample.token_ids) >= vocabulary:
+            raise CorruptFile(f"{path}: {sample.row_id} has a token that the model has not")
+        if strange := sample.weights.keys() - COMPONENTS.keys():
+            raise CorruptFile(f"{path}: {sample.row_id} weighs in no loss: {sorted(strange)}")
     return batch
 
 
-def probe_pairs(folder: Path, patience_s: float) -> tuple[ProbePair, ...]:
+def probe_pairs(folder: Path, patience_s: float, vocabulary: int) -> tuple[ProbePair, ...]:
     """Of the first batch's samples, the same ones whenever the run is taken up again; () = it was
     ended with no batch."""
     path = folder / "pairs.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=tuple[ProbePair, ...])
-    batch = await_batch(folder, 1, patience_s)
+    batch = await_batch(folder, 1, patience_s, vocabulary)
     pairs = pairs_of(batch.samples) if batch else ()
     if pairs:
         durable.write(path, msgspec.json.encode(pairs))

@@ -4,14 +4,16 @@ It is what an engine that claims to serve the new weights is compared with. Each
 computed alone, unpacked, at temperature 1 over the whole softmax, parallel to its completion.
 """
 
+import math
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flywheel.durable import write
-from flywheel.errors import CorruptFile, UsageError
+from flywheel.errors import CorruptFile, FlywheelError, UsageError
 
 if TYPE_CHECKING:
     from trainer.samples import Sample
@@ -78,6 +80,15 @@ def write_probe(
     new: Sequence[tuple[float, ...]],
     old: Sequence[tuple[float, ...]],
 ) -> None:
+    """
+    Raises:
+        FlywheelError: the new weights give no numbers.
+    """
+    if not all(map(math.isfinite, chain.from_iterable(new))):
+        raise FlywheelError(
+            "the trained weights give no numbers on the probe: training diverged. Lower "
+            "train.learning_rate"
+        )
     entries = tuple(
         ProbeEntry(
             prompt_ids=pair.prompt_ids, completion_ids=pair.completion_ids, new=after, old=before

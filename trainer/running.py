@@ -84,7 +84,7 @@ def _offline(job: Job, settings: TrainSection, prepared: Prepared, weights: Weig
 
 def _online(job: Job, settings: TrainSection, weights: Weights) -> Set:
     out = Path(job.out)
-    pairs = job.probe or probe_pairs(out, job.patience_s)
+    pairs = job.probe or probe_pairs(out, job.patience_s, weights.vocabulary)
     feed = Batches(
         out, weights, steps=settings.rl.steps, pairs=pairs, patience_s=job.patience_s
     )  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flywheel.durable import write
-from flywheel.errors import CorruptFile
+from flywheel.errors import BadRecord, CorruptFile
 from trainer.samples import Sample
 
 
@@ -48,11 +48,14 @@ def take_batch(folder: Path, step: int) -> Batch | None:
     """
     path = batch_path(folder, step)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Batch)
+        batch = msgspec.msgpack.decode(path.read_bytes(), type=Batch)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, BadRecord) as error:
         raise CorruptFile(f"{path} is not a batch: {error}") from error
+    if batch.step != step:
+        raise CorruptFile(f"{path} is the batch of step {batch.step}")
+    return batch
 
 
 def drop_batches(folder: Path, *, up_to: int) -> None:

@@ -62,6 +62,11 @@ class Weights:
         """The name of the folder that they are saved in: `adapter`, or `model`."""
         return "model" if self._full else "adapter"
 
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that the model has an embedding of."""
+        return int(self.model.get_input_embeddings().num_embeddings)
+
     def apply(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
         """`function(model, …)`: a forward pass, in the number format that is computed in."""
         cast = torch.autocast(self.ranks.device.type, self._cast, enabled=self._cast is not None)

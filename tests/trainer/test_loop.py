@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from flywheel import progress
+from flywheel.errors import UsageError
 from flywheel.project import TrainSection
 from trainer.algorithms.contract import Context
 from trainer.feed import Epochs
@@ -184,3 +185,13 @@ def test_right_answers_teach_the_tiny_model_to_sort(
     done = run(model, samples, tmp_path, epochs=4, batch=8, learning_rate=2e-3, warmup_steps=3)
     assert done.last_loss < 0.7 * done.first_loss
     assert answers(model, rendering, heldout) > before + 0.25
+
+
+def test_a_row_that_no_micro_batch_holds_is_told_before_anything_is_trained(
+    samples: list[Sample],
+) -> None:
+    longest = max(samples, key=lambda one: len(one.token_ids))
+    settings = SETTINGS.model_copy(update={"micro_tokens": len(longest.token_ids) - 1})
+    with pytest.raises(UsageError, match=r"row row-\d has \d+ tokens, more than"):
+        Epochs(samples, settings)
+    Epochs(samples, settings.model_copy(update={"micro_tokens": len(longest.token_ids)}))

@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from flywheel import failpoints, progress
-from flywheel.errors import FlywheelError, UsageError
+from flywheel.errors import CorruptFile, FlywheelError, UsageError
 from trainer import spool
 from trainer.job import Job, run
 from trainer.metrics import read
@@ -167,3 +168,41 @@ def test_what_was_dropped_is_not_brought_back(online_job_in: Any) -> None:
     with pytest.raises(FlywheelError, match="no batch for step 4"):
         run(job)
     assert spool.versions(job.parent) == [2, 3]
+
+
+def test_a_batch_that_is_not_this_steps_or_this_models_trains_nothing(
+    online_job_in: Any, rendering: Any, batch_at: Any
+) -> None:
+    job = online_job_in("strange", put=1)
+    folder, batch = job.parent, batch_at(1, rendering)
+    first = batch.samples[0]
+    replaced = msgspec.structs.replace
+    foreign = replaced(first, token_ids=(*first.token_ids[:-1], 5000))
+    strange = replaced(first, weights={"praise": first.weights["ce"]})
+    for broken, reason in (
+        (replaced(batch, step=2), "is the batch of step 2"),
+        (replaced(batch, samples=(foreign,)), "a token that the model has not"),
+        (replaced(batch, samples=(strange,)), r"weighs in no loss: \['praise'\]"),
+    ):
+        spool.batch_path(folder, 1).write_bytes(msgspec.msgpack.encode(broken))
+        with pytest.raises(CorruptFile, match=reason):
+            run(job)
+    whole = msgspec.msgpack.encode(batch)
+    odd = msgspec.msgpack.decode(whole)
+    odd["samples"][0]["weights"]["ce"][-1] = float("nan")
+    for data in (whole[:-9], msgspec.msgpack.encode(odd)):
+        spool.batch_path(folder, 1).write_bytes(data)
+        with pytest.raises(CorruptFile, match="is not a batch"):
+            spool.take_batch(folder, 1)
+    assert not list(folder.glob("checkpoints/*")) and not spool.versions(folder)
+
+
+def test_a_run_that_lost_its_checkpoints_does_not_wait_for_what_is_gone(
+    online_job_in: Any,
+) -> None:
+    job = online_job_in("lost", put=2, train={"checkpoint_every": 1, "rl": {"steps": 2}})
+    run(job)
+    (job.parent / "result.json").unlink()
+    shutil.rmtree(job.parent / "checkpoints")
+    with pytest.raises(FlywheelError, match=r"step 1 must be trained again.*its batch is gone"):
+        run(job)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from flywheel.errors import CorruptFile, UsageError
+from flywheel.errors import CorruptFile, FlywheelError, UsageError
 from trainer.models import use_adapter
 from trainer.probe import ProbePair, probe_logprobs, read_probe, write_probe
 
@@ -44,3 +44,10 @@ def test_a_file_that_is_no_probe_is_named(tmp_path: Path) -> None:
     (tmp_path / "probe.json").write_text("{}")
     with pytest.raises(CorruptFile, match=r"probe\.json"):
         read_probe(tmp_path / "probe.json")
+
+
+def test_weights_that_give_no_numbers_have_no_probe(tmp_path: Path) -> None:
+    pairs = [ProbePair((1, 2), (3,))]
+    with pytest.raises(FlywheelError, match="training diverged"):
+        write_probe(tmp_path / "probe.json", pairs, new=[(float("nan"),)], old=[(-1.0,)])
+    assert not (tmp_path / "probe.json").exists()
