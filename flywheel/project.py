@@ -333,7 +333,7 @@ class TrainSection(Section):
     """Of the LoRA adapter. A run goes on from the champion's, so its rank and alpha stay."""
     alpha: int = Field(16, ge=1)
     """The adapter's output is scaled by alpha over rank."""
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, le=10)
     """Of AdamW, at its highest."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """After the warm-up."""
