@@ -8,7 +8,7 @@ import difflib
 import tomllib
 from collections.abc import Set
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -22,6 +22,9 @@ from pydantic import (
 
 from flywheel.errors import ProjectError
 from flywheel.ids import digest
+
+
+Url = Annotated[str, Field(pattern=r"^https?://")]
 
 
 class Section(BaseModel):
@@ -221,7 +224,10 @@ class RLSection(Section):
     """Of a rollout that would become too old: the trainer waits for it; its too old tokens are
     masked; or it is ended at the limit. Whatever is lost is counted."""
     slots: int = Field(64, ge=1)
-    """Rollouts under way together, at most; the engine's load may lower it."""
+    """Rollouts under way together, at most; the engines' load may lower it."""
+    engines: tuple[Url, ...] = ()
+    """URLs of further engines that the run plays before, beside the home's own: vLLM or embedded
+    ones of the same base model, which see the run's folder. They decide no run's identity."""
     temperature: float = Field(1.0, gt=0)
     """Rollouts are sampled at."""
     max_failed: int = Field(16, ge=1)
@@ -574,8 +580,9 @@ class Project(Section):
         return value
 
     def digest(self) -> str:
-        """Of all that decides what a turn does; not of the folder, the port or the machine."""
-        left: Any = {"serving": True, "timezone": True, "schedule": True, "train": {"machine"}}
+        """Of all that decides what a turn does; not of the folder, the port or the machines."""
+        here: Any = {"machine": True, "rl": {"engines"}}
+        left: Any = {"serving": True, "timezone": True, "schedule": True, "train": here}
         return digest(self.model_dump(mode="json", exclude=left))
 
 

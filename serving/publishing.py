@@ -43,6 +43,9 @@ class Seat(NamedTuple):
     """Serves other base weights from now on (`Engine.load_weights`), for an engine that this run
     alone uses and that holds one model. None = whole models too are loaded by name."""
     bounds: Bounds = FLOAT32
+    start: Path | None = None
+    """The weights that `policies` begins with, to be loaded again where the engine lost them; None
+    = they are the base model."""
 
 
 class WeightPublisher:
@@ -102,7 +105,7 @@ class WeightPublisher:
         """
         policy, place = seat.policies.now, self.seats.index(seat)
         folder = self._folders.get(policy.model)
-        if folder is None or self._one.locked():  # it is being given new ones
+        if self._one.locked():  # it is being given new ones
             return place not in self._behind
         async with self._one:
             again = place in self._behind
@@ -207,10 +210,18 @@ def _loaded(seat: Seat, policy: Policy, folder: Path) -> dict[str, Any]:
     return check_logprobs(seat.client, policy.model, probe, bounds=seat.bounds)
 
 
-def _revived(seat: Seat, policy: Policy, folder: Path, again: bool) -> None:
-    """`again`: also where it has the weights, which it has not confirmed."""
-    if again or policy.model not in seat.client.models():
+def _revived(seat: Seat, policy: Policy, folder: Path | None, again: bool) -> None:
+    """
+    Args:
+        folder: of the version; None = what the run starts from.
+        again: also where it has the weights, which it has not confirmed.
+    """
+    if not again and policy.model in seat.client.models():
+        return
+    if folder is not None:
         _loaded(seat, policy, folder)
+    elif seat.start is not None:
+        seat.client.load_adapter(policy.model, seat.start)
 
 
 def _swept(run: str, seat: Seat) -> None:

@@ -16,6 +16,7 @@ from flywheel.lineage import Deployment
 from flywheel.project import Project
 from tasks.judges import judge_of
 from tasks.player import Rules, players
+from tasks.rl_engines import further
 from tasks.rl_learner import SpoolLearner
 from tasks.rl_loop import Shared, shared
 from tasks.rl_problems import environments_of, mixture_of, problems_in
@@ -27,7 +28,6 @@ from trainer import spool
 
 if TYPE_CHECKING:
     from environments.define import Environment
-    from serving.engines.client import EngineClient
     from serving.interception import Served
     from serving.publishing import Seat
     from trainer.algorithms.contract import Context, Group, Prepared
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trainer.render import Rendering
 
 ENGINE = "engine"
-"""The player's name: one plays before the home's engine."""
+"""The name of the player before the home's engine; others' are their URLs."""
 FOLLOW_S = 1.0
 """How often the trainer's metrics are looked at."""
 
@@ -71,30 +71,30 @@ def train_online(run: Online) -> None:
         FlywheelError: it cannot go on; what it has is kept.
     """
     with shared() as loop, engine_of(run.project, run.start) as (client, replace):
-        served, seat = seat_of(run.project, run.start, run.name, client, replace)
-        loop.run(_trained(run, client, served, seat, loop))
+        own = seat_of(run.project, run.start, run.name, client, replace)
+        with further(run.project, run.start, run.name, own) as others:
+            loop.run(_trained(run, {ENGINE: own, **others}, loop))
 
 
-async def _trained(
-    run: Online, client: "EngineClient", served: "Served", seat: "Seat", loop: Shared
-) -> None:
+async def _trained(run: Online, seats: "Mapping[str, tuple[Served, Seat]]", loop: Shared) -> None:
+    """`seats`: by the players' names."""
     from serving.publishing import WeightPublisher
     from trainer.algorithms.contract import Context
     from trainer.orchestrator.driver import orchestrate
 
     rl, source = run.project.train.rl, source_of(run)
     environments = environments_of(run.project)
-    publisher = WeightPublisher(run.name, [seat])
+    publisher = WeightPublisher(run.name, [seat for _, seat in seats.values()])
     playing = players(
         environments,
-        {ENGINE: (served, seat)},
+        seats,
         publisher,
         rules_of(run),
         folder=run.folder / "runtimes",
         put=_put(),
     )
-    rendering = rendering_of(run)
-    with teaching(run.project, client, seat.policies, rendering) as teacher:
+    rendering, own = rendering_of(run), seats[ENGINE][1]
+    with teaching(run.project, own.client, own.policies, rendering) as teacher:
         context = Context(rendering, run.project.train, teacher)
         async with (
             publisher,
@@ -110,7 +110,9 @@ async def _trained(
                 learner,
                 Keeping(publisher, run.folder, rl.keep_versions),
                 run=run.run_id,
-                shared={ENGINE: loop.slots(client.url, rl.slots)},
+                shared={
+                    name: loop.slots(seat.client.url, rl.slots) for name, (_, seat) in seats.items()
+                },
             )
             spool.end(run.folder, max(spool.versions(run.folder), default=0))
             await trainer.ended()

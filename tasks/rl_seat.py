@@ -52,11 +52,15 @@ def seat_of(
     name: str,
     client: "EngineClient",
     replace: "Replace | None" = None,
+    *,
+    called: str | None = None,
 ) -> "tuple[Served, Seat]":
     """The engine, answering with the weights that the run starts from.
 
     Args:
         name: what the run's versions are called by.
+        called: what the engine knows the start's weights by, where it serves nobody else; None = by
+            their own name.
 
     Raises:
         EngineError: it does not answer.
@@ -69,6 +73,8 @@ def seat_of(
     from serving.verify import bounds_of
 
     model, access, weights = served_as(start), client.access, start.adapter
+    if called is not None and weights is not None:
+        model = called
     if replace is not None and start.kind == "full":
         model, weights = "base", None  # which its own engine was started with
     if weights is not None and model not in client.models():
@@ -85,4 +91,5 @@ def seat_of(
     )
     first = Policies(Policy(0, model, name_of(name, 0)))
     bounds = bounds_of(project.serving, access.kind)
-    return served, Seat(client, first, replace=replace, bounds=bounds)
+    kept = home().path(weights) if weights is not None else None
+    return served, Seat(client, first, replace=replace, bounds=bounds, start=kept)

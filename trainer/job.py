@@ -141,7 +141,7 @@ def _identities(job: Job, settings: TrainSection) -> tuple[str, str]:
     if job.rows is not None and not Path(job.rows).is_file():
         raise UsageError(f"run {job.run_id}: there are no rows at {job.rows}")
     content = digest_bytes(Path(job.rows).read_bytes()) if job.rows else "online"
-    given = settings.model_dump(mode="json", exclude={"machine"})
+    given = settings.model_dump(mode="json", exclude={"machine": True, "rl": {"engines"}})
     name, init = Path(job.base_model).name, job.init_adapter
     starts = digests_of(Path(init)) if init else (init, init)
     now, older = (
