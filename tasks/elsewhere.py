@@ -5,17 +5,18 @@ as they show ours; its weights become the run's adapter, probe and result, so th
 it is the same.
 """
 
+import fcntl
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
 from flywheel import durable
-from flywheel.errors import FlywheelError, MissingPart
+from flywheel.errors import Busy, FlywheelError, MissingPart
 from flywheel.project import MachineSection, Project
 from flywheel.records import Problem
 from tasks.starting import start_of
@@ -121,10 +122,12 @@ def _running(
             f"{command[0]} is not there: `make install-verl` brings verl's environment; "
             "for prime-rl set FLYWHEEL_PRIME_RL"
         )
-    with log.open("ab") as output:
+    with log.open("ab") as output, (folder / "engine.lock").open("ab") as held:
+        _take(held, folder)
         child = subprocess.Popen(
             command, cwd=folder, stdout=output, stderr=subprocess.STDOUT,
             env={**os.environ, **environment}, start_new_session=True,
+            pass_fds=(held.fileno(),),
         )  # fmt: skip
     try:
         while child.poll() is None:
@@ -138,6 +141,21 @@ def _running(
     if child.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-TAIL:])
         raise FlywheelError(f"{Path(command[0]).name} ended with {child.returncode}:\n{tail}")
+
+
+def _take(held: IO[bytes], folder: Path) -> None:
+    """The child inherits the lock: it holds as long as the engine runs, whoever is gone.
+
+    Raises:
+        Busy: an engine that an earlier attempt started still runs there.
+    """
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Busy(
+            f"the engine that an earlier attempt started still trains in {folder}: wait for it, or "
+            "end it"
+        ) from error
 
 
 def _publish(out: Path, metrics: Iterator[tuple[int, dict[str, float]]]) -> None:

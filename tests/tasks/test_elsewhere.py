@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flywheel.errors import FlywheelError
+from flywheel.errors import Busy, FlywheelError
 from flywheel.records import Problem, say
 from serving.routing import base_deployment
-from tasks.elsewhere import train_elsewhere
+from tasks.elsewhere import _running, train_elsewhere
 from tasks.turns import Turn, run_folder
 from trainer.models import add_adapter, load_base, save_adapter
 from trainer.probe import read_probe
@@ -88,3 +88,12 @@ def test_an_engine_that_fails_says_what_its_log_says(turn: Turn, tmp_path: Path)
     scripted(tmp_path, "#!/bin/sh\necho no GPU here\nexit 3\n")
     with pytest.raises(FlywheelError, match="no GPU here"):
         train_elsewhere(turn, PROBLEMS, lambda: None)
+
+
+def test_an_engine_that_outlived_who_started_it_is_not_joined_by_a_second(tmp_path: Path) -> None:
+    sleeping = _running(("/bin/sh", "-c", "exec sleep 60"), tmp_path, {})
+    next(sleeping)  # the child alone holds the lock
+    with pytest.raises(Busy, match="still trains"):
+        next(_running(("/bin/sh", "-c", "true"), tmp_path, {}))
+    sleeping.close()  # type: ignore[attr-defined]
+    assert list(_running(("/bin/sh", "-c", "true"), tmp_path, {}))

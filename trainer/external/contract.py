@@ -87,6 +87,25 @@ def only_answers(engine: str, environment: Environment) -> None:
         )
 
 
+def only_theirs(engine: str, train: TrainSection) -> None:
+    """
+    Raises:
+        UsageError: a setting that every run here heeds has no equal there.
+    """
+    rl = train.rl
+    unheard = {
+        "train.ema": train.ema is not None,
+        "train.rl.length_penalty": rl.length_penalty > 0,
+        "train.rl.call_penalty": rl.call_penalty > 0,
+        "train.mixture": bool(train.mixture),
+        "train.curriculum": train.curriculum is not None,
+    }
+    if named := [name for name, set_ in unheard.items() if set_]:
+        raise UsageError(
+            f"{engine} has no equal of {', '.join(named)}: leave it out, or train here"
+        )
+
+
 def write_spec(handoff: Handoff) -> Path:
     """What `environments.scoring` is started with, in the job's folder."""
     section = handoff.environment

@@ -17,6 +17,7 @@ from trainer.external.contract import (
     Written,
     chat,
     only_answers,
+    only_theirs,
     write_client,
     write_spec,
 )
@@ -42,6 +43,7 @@ class PrimeRL:
     def write(self, handoff: Handoff) -> Written:
         section = handoff.environment
         only_answers("prime-rl", load_environment(section.path, handoff.folder, section.config))
+        only_theirs("prime-rl", handoff.train)
         handoff.out.mkdir(parents=True, exist_ok=True)
         client = write_client(handoff, write_spec(handoff))
         taskset = _write_taskset(handoff)
@@ -72,8 +74,10 @@ class PrimeRL:
         yield from sorted(by_step.items())
 
     def weights(self, out: Path) -> Path:
+        steps = (out / "outputs" / "weights").glob("step_*")
         found = sorted(
-            (out / "outputs" / "weights").glob("step_*"), key=lambda each: int(each.name[5:])
+            (each for each in steps if each.name[5:].isdecimal()),
+            key=lambda each: int(each.name[5:]),
         )
         for folder in reversed(found):
             for inner in (folder / "lora_adapters", folder / "lora_adapter", folder):
@@ -97,6 +101,11 @@ def configuration(handoff: Handoff) -> dict[str, Any]:
         )
     if rl.loss != "dppo" or rl.correction != "none":
         raise UsageError('prime-rl has its own loss: set train.rl.loss = "dppo", no correction')
+    if rl.kl or train.schedule != "constant":
+        raise UsageError(
+            "prime-rl's job has no KL to the start, and a constant learning rate: set "
+            'train.rl.kl = 0 and train.schedule = "constant"'
+        )
     lora = {"lora": {"rank": train.rank, "alpha": train.alpha}} if train.method == "lora" else {}
     clip = {
         name: value
@@ -170,7 +179,7 @@ def _deployment(handoff: Handoff) -> dict[str, Any]:
 def toml(table: dict[str, Any], path: str = "") -> str:
     """TOML of nested tables, strings, numbers, booleans and lists of tables."""
     plain = {key: each for key, each in table.items() if not _nested(each)}
-    lines = [f"{key} = {json.dumps(each)}" for key, each in plain.items()]
+    lines = [f"{key} = {_literal(each)}" for key, each in plain.items()]
     parts = ["\n".join(lines) + "\n"] if lines else []
     for key, each in table.items():
         where = f"{path}.{key}" if path else key
@@ -179,6 +188,11 @@ def toml(table: dict[str, Any], path: str = "") -> str:
         elif _nested(each):
             parts += [f"[[{where}]]\n{toml(one, where)}" for one in each]
     return "\n".join(parts)
+
+
+def _literal(value: Any) -> str:
+    """As JSON has it, but that TOML knows no halves of characters and no bare DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _nested(value: Any) -> bool:

@@ -20,15 +20,18 @@ from trainer.external.contract import (
     Written,
     chat,
     only_answers,
+    only_theirs,
     write_client,
     write_spec,
 )
+from trainer.losses.corrections import bounds_of
+from trainer.losses.policy import region_of
 
 ESTIMATORS = {"mean": "grpo", "std": "grpo", "leave_one_out": "rloo"}
 LOSSES: dict[str, dict[str, Any]] = {
     "dppo": {"policy_loss": {"loss_mode": "dppo_tv"}},
     "grpo": {"policy_loss": {"loss_mode": "vanilla"}, "loss_agg_mode": "seq-mean-token-mean"},
-    "dapo": {"policy_loss": {"loss_mode": "vanilla"}, "clip_ratio_high": 0.28},
+    "dapo": {"policy_loss": {"loss_mode": "vanilla"}},
     "dr_grpo": {
         "policy_loss": {"loss_mode": "vanilla"},
         "loss_agg_mode": "seq-mean-token-sum-norm",
@@ -60,6 +63,7 @@ class Verl:
         section = handoff.environment
         environment = load_environment(section.path, handoff.folder, section.config)
         only_answers("verl", environment)
+        only_theirs("verl", handoff.train)
         handoff.out.mkdir(parents=True, exist_ok=True)
         client = write_client(handoff, write_spec(handoff))
         rows = _write_rows(handoff)
@@ -86,14 +90,15 @@ class Verl:
         for line in lines:
             try:
                 said = json.loads(line)
-            except ValueError:
-                return
+                step, data = int(said["step"]), dict(said["data"])
+            except (ValueError, KeyError, TypeError):
+                continue  # half written, or not a step's
             numbers = {
                 METRICS.get(name, f"verl/{name}"): float(value)
-                for name, value in said["data"].items()
+                for name, value in data.items()
                 if isinstance(value, int | float)
             }
-            yield int(said["step"]), numbers
+            yield step, numbers
 
     def weights(self, out: Path) -> Path:
         for folder, file in (
@@ -203,6 +208,7 @@ def _actor(handoff: Handoff) -> dict[str, Any]:
         "grad_clip": train.clip,
         "use_kl_loss": rl.kl > 0,
         "kl_loss_coef": rl.kl,
+        "kl_loss_type": "mse",  # as `trainer.losses.reference_kl`
         "optim": {
             "lr": train.learning_rate,
             "lr_warmup_steps": train.warmup_steps,
@@ -211,10 +217,9 @@ def _actor(handoff: Handoff) -> dict[str, Any]:
         },
         "checkpoint": {"save_contents": ["model", "optimizer", "extra"]},
     }
-    for name, value in (("clip_ratio_low", rl.clip_low), ("clip_ratio_high", rl.clip_high)):
-        if value is not None:
-            actor[name] = value
-    return actor
+    # verl's own defaults are PPO's, whatever the loss: 0.2 would never clip GSPO's ratios.
+    region = region_of(rl)
+    return actor | {"clip_ratio_low": region.low, "clip_ratio_high": region.high}
 
 
 def _schedule(train: TrainSection) -> str:
@@ -229,8 +234,6 @@ def _algorithm(train: TrainSection) -> dict[str, Any]:
     rl = train.rl
     if train.algorithm != "grpo":
         raise UsageError(f'verl runs algorithm = "grpo" only, not {train.algorithm!r}')
-    if train.curriculum or train.mixture:
-        raise UsageError("verl's job takes neither a mixture nor a curriculum: leave them out")
     if rl.baseline not in ESTIMATORS:
         raise UsageError(
             f"verl has no baseline {rl.baseline!r}: set train.rl.baseline to one of "
@@ -244,8 +247,7 @@ def _algorithm(train: TrainSection) -> dict[str, Any]:
 
 
 def _correction(rl: RLSection) -> dict[str, Any]:
-    low = 0.5 if rl.correction_low is None else rl.correction_low
-    high = 2.0 if rl.correction_high is None else rl.correction_high
+    low, high = bounds_of(rl)
     match rl.correction:
         case "tis":
             found: dict[str, Any] = {"rollout_is": "token", "rollout_is_threshold": high}

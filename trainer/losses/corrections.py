@@ -45,6 +45,15 @@ BOUNDS: dict[Kind, Bounds] = {
 """Where the project names none."""
 
 
+def bounds_of(rl: RLSection) -> Bounds:
+    """The correction's, as the project has them."""
+    usual = BOUNDS[rl.correction]
+    return Bounds(
+        usual.low if rl.correction_low is None else rl.correction_low,
+        usual.high if rl.correction_high is None else rl.correction_high,
+    )
+
+
 def correction(
     log_ratios: "torch.Tensor", owners: "torch.Tensor", rl: RLSection, *, carried: bool
 ) -> "torch.Tensor":
@@ -56,9 +65,7 @@ def correction(
     """
     import torch
 
-    bounds = BOUNDS[rl.correction]
-    low = bounds.low if rl.correction_low is None else rl.correction_low
-    high = bounds.high if rl.correction_high is None else rl.correction_high
+    low, high = bounds_of(rl)
     bounded = log_ratios.clamp(-LARGEST, LARGEST)
     plain = torch.ones_like(bounded) if carried else bounded.exp()
     match rl.correction:

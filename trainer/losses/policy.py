@@ -9,6 +9,7 @@ Enter log π_θ (with the gradient), log π_old, advantages and the trust region
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from flywheel.project import RLSection
 from trainer.losses.contract import Unit
 from trainer.losses.ratios import ratio
 from trainer.losses.streams import means
@@ -162,3 +163,12 @@ POLICIES: dict[str, PolicyLoss] = {
     "cispo": PolicyLoss(cispo, Region(1.0, 4.0)),
     "reinforce": PolicyLoss(reinforce, Region(1.0, 1.0), ratio=False),
 }
+
+
+def region_of(rl: RLSection) -> Region:
+    """The loss's trust region, as the project has it."""
+    usual = POLICIES[rl.loss].region
+    return Region(
+        usual.low if rl.clip_low is None else rl.clip_low,
+        usual.high if rl.clip_high is None else rl.clip_high,
+    )

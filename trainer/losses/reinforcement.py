@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flywheel.project import RLSection, TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.corrections import correction
-from trainer.losses.policy import POLICIES, PolicyLoss, Region, Surrogate
+from trainer.losses.policy import POLICIES, PolicyLoss, Surrogate, region_of
 from trainer.losses.ratios import k3, ratio
 from trainer.losses.streams import Streams, sums
 
@@ -46,7 +46,7 @@ def _term(loss: PolicyLoss, streams: Streams, settings: TrainSection) -> Term:
     old = own if recomputed else behaviour
     assert own is not None
     said = loss.surrogate(
-        streams.logprobs, now if old is None else old, advantages, streams.owners, _region(loss, rl)
+        streams.logprobs, now if old is None else old, advantages, streams.owners, region_of(rl)
     )
     carried = loss.ratio and not recomputed
     factors = torch.ones_like(now)
@@ -61,13 +61,6 @@ def _term(loss: PolicyLoss, streams: Streams, settings: TrainSection) -> Term:
         stats["mismatch_kl"] = k3(behaviour, own).sum()
         stats["mismatch_probability"] = (own.exp() - behaviour.exp()).abs().sum()
     return Term(total, stats)
-
-
-def _region(loss: PolicyLoss, rl: RLSection) -> Region:
-    return Region(
-        loss.region.low if rl.clip_low is None else rl.clip_low,
-        loss.region.high if rl.clip_high is None else rl.clip_high,
-    )
 
 
 def _inside(loss: PolicyLoss, streams: Streams, settings: TrainSection) -> "torch.Tensor":

@@ -17,6 +17,8 @@ from flywheel.settings import load
 from trainer.external.arrive import arrive
 from trainer.external.contract import Handoff
 from trainer.external.table import ENGINES
+from trainer.external.verl import LOSSES, configuration
+from trainer.losses.policy import POLICIES
 from trainer.models import digest_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -104,7 +106,13 @@ def test_a_prime_rl_job_is_its_toml_and_a_taskset(tmp_path: Path) -> None:
         ("verl", {"rl": {"baseline": "maxrl"}}, "baseline"),
         ("verl", {"rl": {"loss": "reinforce", "max_staleness": 0}}, "loss"),
         ("verl", {"algorithm": "echo"}, "algorithm"),
+        ("verl", {"ema": 0.9}, "train.ema"),
+        ("verl", {"rl": {"length_penalty": 0.1, "call_penalty": 0.1}}, "call_penalty"),
+        ("verl", {"curriculum": {}}, "curriculum"),
         ("prime-rl", {"rl": {"loss": "gspo"}}, "loss"),
+        ("prime-rl", {"rl": {"kl": 0.1}}, "KL"),
+        ("prime-rl", {"schedule": "cosine"}, "constant"),
+        ("prime-rl", {"rl": {"length_penalty": 0.1}}, "length_penalty"),
         ("prime-rl", {"algorithm": "distill"}, "algorithm"),
     ],
 )
@@ -113,6 +121,59 @@ def test_what_an_engine_has_no_equal_of_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         ENGINES[engine]().write(handed(tmp_path, train))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_verl_is_told_the_bounds_that_runs_here_have(tmp_path: Path, loss: str) -> None:
+    for correction, bounds in (("tis", 2.0), ("icepop", "0.5_5.0"), ("sequence_mask", "0.5_2.0")):
+        handoff = handed(tmp_path, {"rl": {"loss": loss, "correction": correction, "kl": 0.1}})
+        told = configuration(handoff, tmp_path, tmp_path)
+        actor, region = told["actor_rollout_ref"]["actor"], POLICIES[loss].region
+        assert (actor["clip_ratio_low"], actor["clip_ratio_high"]) == region
+        assert actor["kl_loss_type"] == "mse"
+        assert bounds in told["algorithm"]["rollout_correction"].values()
+    own = handed(tmp_path, {"rl": {"loss": loss, "clip_low": 0.1, "clip_high": 0.3}})
+    actor = configuration(own, tmp_path, tmp_path)["actor_rollout_ref"]["actor"]
+    assert (actor["clip_ratio_low"], actor["clip_ratio_high"]) == (0.1, 0.3)
+
+
+ODD = "a \"quote\", 'one', ${oc.env:HOME}, \\, \x7f, \u2028 and\n\U0001f600\u00e9\r\t{{x}}"
+
+
+def test_odd_words_reach_the_engines_as_they_are(tmp_path: Path) -> None:
+    problem = Problem(environment="sorting", messages=(say("user", ODD),), answer=ODD, text=ODD)
+    handoff = handed(tmp_path, project=ODD, problems=(problem,))
+    ENGINES["verl"]().write(handoff)
+    (row,) = pl.read_parquet(tmp_path / "train.parquet").to_dicts()
+    assert row["prompt"] == [{"role": "user", "content": ODD}] and row["data_source"] == ODD
+    ENGINES["prime-rl"]().write(handoff)
+    (source,) = tomllib.loads((tmp_path / "rl.toml").read_text("utf-8"))["orchestrator"]["train"][
+        "source"
+    ]
+    assert source["name"] == ODD
+    (told,) = json.loads((tmp_path / "flywheel_taskset" / "problems.json").read_text("utf-8"))
+    assert told["prompt"] == row["prompt"]
+
+
+def test_an_answer_that_was_not_waited_for_is_not_the_next_ones(tmp_path: Path) -> None:
+    """As when the engine's own time limit ends the question."""
+    ENGINES["verl"]().write(handed(tmp_path))
+    name = PROBLEMS[0].id
+    asked = (
+        "import flywheel_reward as r, signal\n"
+        "class Late(Exception): pass\n"
+        "def late(*_): raise Late\n"
+        "signal.signal(signal.SIGALRM, late)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        f"try: r.CHILD.ask('{name}', '1 2 3')\n"
+        "except Late: print('late')\n"
+        f"print(r.CHILD.ask('{name}', '3 1 2'), r.CHILD.ask('{name}', '1 2 3'))\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", asked], cwd=tmp_path, capture_output=True, text=True,
+        timeout=120, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert said.stdout.splitlines() == ["late", "0.0 1.0"], said.stderr
 
 
 def test_metrics_and_weights_come_back(tmp_path: Path) -> None:
@@ -164,7 +225,7 @@ def test_verls_own_code_takes_the_configuration(tmp_path: Path, method: str, ran
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **written.environment},
     )  # fmt: skip
-    assert said.stdout.splitlines()[-1:] == [f"8 0.5_2.0 {rank}"], said.stderr
+    assert said.stdout.splitlines()[-1:] == [f"8 0.5_5.0 {rank}"], said.stderr
 
 
 @pytest.mark.slow
