@@ -31,6 +31,9 @@ from serving.upstream import Upstream
 if TYPE_CHECKING:
     from trainer.render import Rendering
 
+BUSY_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Between two tries of a call for which the server's queue had no room."""
+
 
 class Served(NamedTuple):
     """Whose answers the episodes get: any server that speaks OpenAI's protocol."""
@@ -139,11 +142,29 @@ class Calls(Passing[Call]):
 
     @contextlib.asynccontextmanager
     async def ask(self, asked: Call) -> AsyncIterator[Replying]:
-        async with self.policies.use() as policy:
+        """A server whose queue is full is waited for: the call's tokens are the newest version's
+        as it is taken in."""
+        async with contextlib.AsyncExitStack() as held:
+            for pause in BUSY_S:
+                try:
+                    reply = await self._asked(asked, held)
+                    break
+                except ApiError as error:
+                    if error.status != 429:
+                        raise
+                await asyncio.sleep(pause)
+            else:
+                reply = await self._asked(asked, held)
+            yield reply
+
+    async def _asked(self, asked: Call, held: contextlib.AsyncExitStack) -> Replying:
+        async with contextlib.AsyncExitStack() as own:
+            policy = await own.enter_async_context(self.policies.use())
             asked.answers = policy.name
             ask = self._chat if asked.prompt is None else self._continued
-            async with ask(asked, policy.model) as reply:
-                yield reply
+            reply = await own.enter_async_context(ask(asked, policy.model))
+            await held.enter_async_context(own.pop_all())
+            return reply
 
     @contextlib.asynccontextmanager
     async def _chat(self, asked: Call, model: str) -> AsyncIterator[Replying]:

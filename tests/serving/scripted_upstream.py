@@ -3,7 +3,8 @@
 It answers at the speed and with the faults that the request's last message asks for, as words:
 `cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
 `late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `large`,
-`flood` (20 MB of stream), `odd ids`, `odd logprobs`, `odd count` (numbers that cannot be).
+`flood` (20 MB of stream), `busy` (429 the first time), `odd ids`, `odd logprobs`, `odd count`
+(numbers that cannot be).
 """
 
 import asyncio
@@ -56,6 +57,8 @@ class Upstream:
         self.raw.append(raw)
         content = body["messages"][-1].get("content")
         script = content if isinstance(content, str) else ""
+        if script == "busy" and len(self.requests) == 1:
+            return web.json_response({"error": {"message": "too many", "code": "x"}}, status=429)
         self.broken = script == "break"
         if body["model"] in self.not_loaded:
             return web.json_response({"error": {"message": "no such model"}}, status=404)

@@ -19,6 +19,7 @@ from flywheel.ids import digest_bytes, seed_of
 from flywheel.records import Span, Trace, Truncated, trace_id
 from serving.interception import LIMITS, Interception, Served
 from serving.interception_episodes import AT_ONCE
+from serving.policies import Policies, Policy
 from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
 
 ANSWER = "".join(WORDS)
@@ -116,6 +117,28 @@ def test_what_the_run_says_is_asked_for_and_both_streams_are_recorded(engine: Up
     assert tokens.logprobs == (-0.25,) * 5 and tokens.policy_versions == ("p-v1",)
     assert (tokens.template_digest, tokens.tokenizer_digest) == ("t", "k")
     assert (span.call.model, span.call.deployment) == ("any", "p-v1")
+
+
+def test_a_server_whose_queue_is_full_is_waited_for_and_the_newest_version_answers(
+    engine: Upstream,
+) -> None:
+    policies = Policies(Policy(0, "base", "r-v0"))
+
+    async def go() -> tuple[int, Trace]:
+        async with listening(engine.url, policies=policies) as up:
+            access = await up.recorder.open(ticket(), FORCED)
+            asking = asyncio.create_task(up.post(access, body("busy")))
+            await until(lambda: engine.requests)
+            policies.switch(Policy(1, "r-v1-x", "r-v1"))
+            status, *_ = await asking
+            return status, await up.recorder.close(access)
+
+    status, trace = asyncio.run(go())
+    assert status == 200 and not policies.in_use("base")
+    assert [one["model"] for one in engine.requests] == ["base", "r-v1-x"]
+    call = one_span(trace).call
+    assert call and call.deployment == "r-v1" and call.choices[0].tokens
+    assert call.choices[0].tokens.policy_versions == ("r-v1",)
 
 
 def test_a_harness_that_wants_fewer_tokens_gets_fewer(engine: Upstream) -> None:

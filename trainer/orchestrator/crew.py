@@ -1,11 +1,14 @@
 """Who plays: workers, whether they live, how much each engine takes, and which attempt each has.
 
 A worker that misses heartbeats is dead: what it played is handed back at once, whatever becomes of
-its calls, and it gets nothing until it beats again. One that fails what others play is rested.
+its calls, and it gets nothing until it beats again. One that fails a rollout is asked at once, and
+gets nothing before it has answered: what plays as an engine ends costs each rollout one try, not
+all. One that fails what others play is rested.
 Invariant: an attempt ends once, by its result, its failure, its stop or its worker's death.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -46,10 +49,16 @@ class Worker:
     failures: int = 0
     """Rollouts in a row."""
     rests_until: float = 0.0
+    doubted: asyncio.Event = field(default_factory=asyncio.Event)
+    """It failed a rollout, and has not beaten since."""
 
     @property
     def dead(self) -> bool:
         return self.missed >= MISSED
+
+    def fit(self, now: float) -> bool:
+        """Whether it may be given a rollout."""
+        return not self.dead and not self.doubted.is_set() and self.rests_until <= now
 
 
 class Crew:
@@ -103,14 +112,16 @@ class Crew:
     def seat(self) -> Worker | None:
         """A worker with a slot, which is taken; None = there is none to be had now."""
         now = asyncio.get_running_loop().time()
-        fit = [one for one in self.workers if not one.dead and one.rests_until <= now]
+        fit = [one for one in self.workers if one.fit(now)]
         fit.sort(key=lambda one: (one.failures > 0, len(one.playing) / one.slots.limit))
         return next((one for one in fit if one.slots.take(self.run)), None)
 
     def want(self, wants: bool) -> None:
-        living = {id(one.slots) for one in self.workers if not one.dead}
+        """Nobody waits for a share of an engine that this run could not use."""
+        now = asyncio.get_running_loop().time()
+        fit = {id(one.slots) for one in self.workers if one.fit(now)}
         for one in self._slots:
-            one.want(self.run, wants and id(one) in living)
+            one.want(self.run, wants and id(one) in fit)
 
     def start(self, worker: Worker, attempt: Attempt, version: int) -> None:
         task = asyncio.create_task(_play(worker.player, attempt, version))
@@ -133,6 +144,8 @@ class Crew:
             error = EngineError(f"{worker.player.name} gave up rollout {attempt.k}")
         failed = isinstance(error, LOST)
         worker.failures = worker.failures + 1 if failed else 0
+        if failed:
+            worker.doubted.set()
         if failed and worker.failures >= RESTED_AFTER and len(self.workers) > 1:
             loop = asyncio.get_running_loop()
             worker.rests_until = loop.time() + REST_S
@@ -155,9 +168,13 @@ class Crew:
             EngineError: no worker has lived for long.
         """
         while True:
-            await asyncio.sleep(BEAT_S)
+            if not worker.dead and not worker.missed:
+                await _set(worker.doubted, BEAT_S)
+            else:
+                await asyncio.sleep(BEAT_S)
             if await self._beats(worker):
-                back, worker.missed = worker.dead, 0
+                back, worker.missed = worker.dead or worker.doubted.is_set(), 0
+                worker.doubted.clear()
                 if back:
                     self._woken()
                 await _weigh(worker)
@@ -201,6 +218,13 @@ class Crew:
 
 async def _play(player: Player, attempt: Attempt, version: int) -> Played:
     return await player.play(attempt, version)
+
+
+async def _set(event: asyncio.Event, seconds: float) -> None:
+    """Waits for it, so long at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _weigh(worker: Worker) -> None:

@@ -262,6 +262,35 @@ def test_a_worker_that_comes_back_plays_again() -> None:
     assert simulate(world, rl).version == 3 and world.played >= 12
 
 
+class Ending(World):
+    """Ends at a time, and is back later: what it plays fails at once, and so does what it is given
+    meanwhile."""
+
+    def lives(self) -> bool:
+        return not 100.0 <= asyncio.get_running_loop().time() < 140.0
+
+    async def play(self, attempt: Attempt, version: int) -> Played:
+        playing = asyncio.create_task(super().play(attempt, version))
+        while not playing.done():
+            await asyncio.wait({playing}, timeout=1.0)
+            if not self.lives():
+                playing.cancel()
+                raise EngineError("the connection was reset")
+        return playing.result()
+
+    async def beat(self) -> bool:
+        return self.lives()
+
+
+def test_an_engine_that_ends_and_is_back_costs_each_rollout_one_try() -> None:
+    world = Ending(short(0))
+    rl = RLSection(steps=3, groups_per_step=4, group_size=4, slots=48, max_failed=2)
+    outcome = simulate(world, rl)
+    assert (outcome.version, outcome.dropped) == (3, 0)
+    tries = [played.attempt.tries for one in world.trained for played in one.rollouts]
+    assert max(tries) == 2
+
+
 def test_a_run_whose_workers_are_all_gone_says_so() -> None:
     world = Mortal(short(0))
     with pytest.raises(EngineError, match=f"no engine has answered for {GONE_S:.0f} s"):
