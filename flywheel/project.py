@@ -365,6 +365,9 @@ class TrainSection(Section):
     """Of the order of rows and the adapter's first weights."""
     beta: float = Field(0.1, gt=0)
     """Of DPO and KTO: how strongly the trained model is held to the one it started from."""
+    chosen_ce: float = Field(1.0, ge=0)
+    """Of DPO: weight of the cross-entropy on the chosen answers, beside the comparison, which alone
+    may make both of a pair unlikely; 0 = DPO alone."""
     rl: RLSection = RLSection()
     teacher: TeacherSection | None = None
     machine: MachineSection = MachineSection()

@@ -7,7 +7,7 @@ Enter: a conversation and the answer that it got. Leaves: how surely the answer 
 
 Zhang et al. 2024, "Generative Verifiers: Reward Modeling as Next-Token Prediction", arXiv
 2408.15240, eq. 4, here over the two verdicts alone. Invariant: what the likeliest tokens do not
-settle is null with the reason.
+speak of is null with the reason.
 """
 
 import math
@@ -21,8 +21,6 @@ QUESTION = f"Is the last answer a good one? Answer {YES} or {NO}."
 """Of single steps too: the last answer is then the step."""
 LIKELIEST = 20
 """Tokens whose probabilities are asked for: what servers allow."""
-_UNSETTLED = 0.01
-"""How far the tokens that were not told may move a score."""
 
 
 def asked(messages: Sequence[Message], answer: Message) -> tuple[Message, ...]:
@@ -45,7 +43,9 @@ def body(model: str, messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def score(likeliest: Iterable[tuple[str, float]]) -> float | str:
     """From the likeliest first tokens, as text and log-probability; text = why there is none.
 
-    A token counts for the verdict that it begins: tokenizers may cut "Yes" into several.
+    A token counts for the verdict that it begins: tokenizers may cut "Yes" into several. A verdict
+    that is not among them counts as the least likely of them, which is the most that it can be: the
+    score is then nearer to 0.5 than the truth.
     """
     mass = {YES: 0.0, NO: 0.0}
     told = [(text.strip(), math.exp(logprob)) for text, logprob in likeliest]
@@ -55,9 +55,8 @@ def score(likeliest: Iterable[tuple[str, float]]) -> float | str:
         for verdict in mass:
             if text and verdict.startswith(text):
                 mass[verdict] += probability
-    both = sum(mass.values())
-    untold = min(probability for _, probability in told)
-    if both and (all(mass.values()) or untold <= _UNSETTLED * (both + untold)):
-        return mass[YES] / both
-    missing = " and ".join(verdict for verdict, found in mass.items() if not found)
-    return f"its {len(told)} likeliest tokens lack {missing}: was it trained to judge?"
+    if not any(mass.values()):
+        return f"its {len(told)} likeliest tokens lack {YES} and {NO}: was it trained to judge?"
+    least = min(probability for _, probability in told)
+    good, bad = (found or least for found in mass.values())
+    return good / (good + bad)

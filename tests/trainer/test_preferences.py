@@ -1,5 +1,6 @@
 """Rows that somebody preferred, or not, become Samples: pairs, labels, verdicts."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -8,11 +9,13 @@ import pytest
 from environments.judges.verifier import QUESTION
 from flywheel.project import TrainSection
 from flywheel.records import ToolCall, say
-from flywheel.rows import TrainingRow
+from flywheel.rows import TrainingRow, write_rows
 from trainer.algorithms.contract import Context, Prepared
 from trainer.algorithms.dpo import dpo
 from trainer.algorithms.kto import kto
 from trainer.algorithms.reward import reward
+from trainer.job import run
+from trainer.metrics import read
 from trainer.render import Rendering
 from trainer.schedule import batches
 
@@ -46,6 +49,9 @@ def test_a_pair_is_two_samples_after_one_prompt(row_of: Any, context: Context) -
     said = context.rendering.decode(worse.token_ids[worse.targets[0] :])
     assert said == "9 9<|im_end|>"
     assert set(worse.weights) == {"dpo"} and sum(worse.weights["dpo"]) == len(worse.targets)
+    assert set(better.weights) == {"dpo", "ce"}, "the chosen answer is learnt as well"
+    alone = context._replace(settings=TrainSection(chosen_ce=0.0))
+    assert {name for sample in dpo(rows, alone).samples for name in sample.weights} == {"dpo"}
 
 
 def test_tokens_of_another_template_are_rendered_anew(row_of: Any, context: Context) -> None:
@@ -118,6 +124,29 @@ def test_a_verifier_learns_one_token_after_the_question(row_of: Any, context: Co
         assert verdict.startswith(context.rendering.decode(sample.token_ids[-1:]))
         assert sample.weights["ce"][-1] == 1.0
     assert yes.token_ids[-1] != no.token_ids[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "first"), [("dpo", math.log(2)), ("kto", 0.5)])
+def test_what_was_preferred_becomes_likelier_from_where_the_weights_started(
+    algorithm: str, first: float, row_of: Any, job_in: Any
+) -> None:
+    """At the start weights every margin is 0, so the first loss is known: the reference is them."""
+    job = job_in(algorithm, train={"algorithm": algorithm, "chosen_ce": 0.0, "epochs": 3})
+    rows = []
+    for number in range(12):
+        digits = [9 - number % 5, number % 4, 5]
+        given = {"completion": say("assistant", " ".join(map(str, digits))), "tokens": None}
+        labels = ("chosen", "rejected") if algorithm == "dpo" else ("desirable", "undesirable")
+        pair = f"pair-{number}" if algorithm == "dpo" else None
+        rows.append(row_of(digits, label=labels[0], pair_id=pair))
+        rows.append(row_of(digits, label=labels[1], pair_id=pair, finish_reason=None, **given))
+    write_rows(job.parent / "rows.parquet", rows)
+    result = run(job)
+    assert result.refused == () and result.first_loss == pytest.approx(first, abs=1e-5)
+    assert result.last_loss is not None and result.last_loss < 0.9 * first
+    if algorithm == "dpo":
+        assert read(job.parent / "metrics.jsonl")[-1].measured["dpo/accuracy"] == 1.0
 
 
 def test_a_step_that_called_a_tool_is_judged_like_an_answer(row_of: Any, context: Context) -> None:
