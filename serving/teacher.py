@@ -1,10 +1,13 @@
 """What a teacher's engine says of tokens that others sampled: one prefill, nothing generated.
 
 Enter: prompt and completion ids. Leave: the logprob of each completion token at temperature 1, in
-the order asked. Implements `trainer.algorithms.contract.Scorer`. Invariant: the teacher reads the
-very ids that the student wrote, so that both have one tokenizer, or it is refused.
+the order asked. Implements `trainer.algorithms.contract.Scorer`. Invariants: the teacher reads the
+very ids that the student wrote, so that both have one tokenizer, or it is refused; what is no
+logprob is never learnt from.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -20,7 +23,10 @@ TOKENS = 16_384
 """Of one request, prompts and completions together: the engine holds logits of them."""
 AT_ONCE = 2
 """Requests under way together: the engine computes one while it takes in the other."""
-TRIES = 3
+PAUSES_S = (1.0, 4.0, 10.0)
+"""Before each further try of a request that failed."""
+_ROUNDED = 1e-3
+"""What a logprob may be above 0, by number formats' rounding."""
 _PROBE = "Tokens: 3,1415 \tNaïve — €5?\n{}[] ==> 'it''s' 漢字 🙂"
 """Text that tokenizers take apart in different ways."""
 
@@ -35,6 +41,7 @@ class Teacher:
         """
         Raises:
             EngineError: it could not be asked.
+            Refused: it says what is no logprob.
         """
         some = list(_portions([pair for pair in pairs if pair[1]]))
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="teacher") as pool:
@@ -42,15 +49,26 @@ class Teacher:
         return [next(said) if completion else [] for _, completion in pairs]
 
     def _asked(self, pairs: list[Pair]) -> list[list[float]]:
-        for _ in range(TRIES - 1):
+        for pause in PAUSES_S:
             model = self._model()
             try:
-                return self._client.logprobs_of(model, pairs)
+                return self._believed(self._client.logprobs_of(model, pairs))
             except EngineError:
                 if model == self._model():
-                    raise
-                # A newer version took the place of this one while it was asked.
-        return self._client.logprobs_of(self._model(), pairs)
+                    time.sleep(pause)
+                # else a newer version took the place of this one while it was asked.
+        return self._believed(self._client.logprobs_of(self._model(), pairs))
+
+    def _believed(self, said: list[list[float]]) -> list[list[float]]:
+        """A batch that was put stays, so a number that no step can train must not enter one.
+
+        Raises:
+            Refused: one is no logprob.
+        """
+        odd = [one for row in said for one in row if not (math.isfinite(one) and one <= _ROUNDED)]
+        if odd:
+            raise Refused(f"the teacher at {self._client.url} says a logprob of {odd[0]}")
+        return said
 
 
 def _portions(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:

@@ -16,11 +16,12 @@ from flywheel.lineage import Deployment
 from flywheel.project import Project
 from tasks.judges import judge_of
 from tasks.player import Rules, players
+from tasks.rl_buffer import Buffer
 from tasks.rl_engines import further
 from tasks.rl_learner import SpoolLearner
 from tasks.rl_loop import Shared, shared
 from tasks.rl_problems import environments_of, mixture_of, problems_in
-from tasks.rl_seat import engine_of, seat_of
+from tasks.rl_seat import engine_of, forget_earlier, seat_of
 from tasks.rl_trainer import TrainerProcess
 from tasks.teachers import teaching
 from tasks.turns import home
@@ -71,6 +72,7 @@ def train_online(run: Online) -> None:
         FlywheelError: it cannot go on; what it has is kept.
     """
     with shared() as loop, engine_of(run.project, run.start) as (client, replace):
+        forget_earlier(client, run.project.name, run.name)
         own = seat_of(run.project, run.start, run.name, client, replace)
         with further(run.project, run.start, run.name, own) as others:
             loop.run(_trained(run, {ENGINE: own, **others}, loop))
@@ -182,6 +184,7 @@ def source_of(run: Online) -> "Source":
         seed=train.seed,
         curriculum=train.curriculum,
         journal=run.folder / "source.jsonl",
+        given=1 + max((one.number for one in Buffer(run.folder).all()), default=-1),
     )
 
 

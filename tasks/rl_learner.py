@@ -6,7 +6,7 @@ killed; its records are in the inbox before it may be trained on; a batch that w
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 COMMIT_EVERY = 8
 """Steps between two commits of rollouts; until then they wait in the inbox."""
+FAINT = 1e-20
+"""Times its weight, a token moves nothing."""
 
 
 class SpoolLearner:
@@ -153,8 +155,7 @@ class SpoolLearner:
             for sample in group.samples
             if (young := masked(sample, oldest, self._version_of))
         )
-        if not samples:
-            raise FlywheelError(f"step {step}: no group of it has a sample: {', '.join(groups)}")
+        samples = samples or nothing(chosen)
         since, self._since = self._since, []
         told = {**report, **learnt(chosen, since)}
         self.buffer.assign(step, groups)
@@ -193,6 +194,20 @@ def masked(sample: Sample, oldest: int, version_of: Callable[[str], int | None])
         for at, kept in enumerate(mask)
     )
     return msgspec.structs.replace(sample, mask=mask) if weighed else None
+
+
+def nothing(groups: Sequence[Buffered]) -> tuple[Sample, ...]:
+    """Of groups all of whose samples are too old: the step is still taken, and learns nothing.
+
+    Raises:
+        FlywheelError: there is no sample at all.
+    """
+    for sample in (one for group in groups for one in group.samples):
+        weights = {
+            name: tuple(FAINT * one for one in values) for name, values in sample.weights.items()
+        }
+        return (msgspec.structs.replace(sample, weights=weights),)
+    raise FlywheelError(f"no group has a sample: {', '.join(one.visit for one in groups)}")
 
 
 def _facts(one: Answered) -> Facts:

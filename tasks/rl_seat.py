@@ -5,6 +5,7 @@ as vLLM does, a run of all weights has an engine of its own: they replace what o
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,3 +94,16 @@ def seat_of(
     bounds = bounds_of(project.serving, access.kind)
     kept = home().path(weights) if weights is not None else None
     return served, Seat(client, first, replace=replace, bounds=bounds, start=kept)
+
+
+def forget_earlier(client: "EngineClient", project: str, name: str) -> None:
+    """Runs of the project that were killed and are not gone on with, as where its settings changed
+    since, left versions in the home's engine. The project's turn is held: none of them lives.
+
+    Args:
+        name: what this run's versions are called by; its own are the publisher's to clear.
+    """
+    of_a_run = re.compile(re.escape(project) + r"-[0-9a-f]{12}-v\d+-[0-9a-f]{12}")
+    for model in client.models():
+        if of_a_run.fullmatch(model) and not model.startswith(f"{name}-v"):
+            client.unload_adapter(model)

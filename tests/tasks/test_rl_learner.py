@@ -9,7 +9,7 @@ import pytest
 
 from flywheel.home import Home
 from tasks.rl_buffer import Answered, Buffer, Buffered
-from tasks.rl_learner import SpoolLearner, masked
+from tasks.rl_learner import SpoolLearner, masked, nothing
 from tasks.rl_report import learnt
 from trainer.samples import Sample
 
@@ -45,6 +45,8 @@ def test_tokens_of_versions_that_are_too_old_are_masked_and_a_sample_of_nothing_
     assert kept is not None and kept.mask == (False, False, False, True)
     assert masked(sample(3), 4, version_of) is None
     assert masked(sample(3), 0, version_of) == sample(3)
+    (left,) = nothing([group("a", 0)])
+    assert 0 < max(left.weights["rl"]) < 1e-9 and left.token_ids == sample(2).token_ids
 
 
 def test_a_run_stands_where_its_files_say(tmp_path: Path) -> None:

@@ -132,3 +132,19 @@ def test_what_cannot_be_visited_is_refused(tmp_path: Path) -> None:
     journal.write_text("nonsense\n")
     with pytest.raises(UsageError, match="not a source's journal"):
         source(curriculum=band, journal=journal)
+
+
+def test_what_is_learnt_after_a_kill_changes_no_visit_that_was_given_before_it(
+    tmp_path: Path,
+) -> None:
+    band = CurriculumSection(low=0.2, high=0.8, revisit=0.0)
+
+    def begun(number: int) -> Source:
+        return source(curriculum=band, journal=tmp_path / "source.jsonl", given=number)
+
+    before = taken(begun(0), 12)
+    again = begun(12)
+    first = next(again)
+    again.learnt(first, 0.0)
+    assert [first, *taken(again, 11)] == before
+    assert taken(begun(12), 12) == before

@@ -61,8 +61,13 @@ class Source(Iterator[Visit]):
         seed: int,
         curriculum: CurriculumSection | None = None,
         journal: Path | None = None,
+        given: int = 0,
     ) -> None:
         """
+        Args:
+            given: visits that the run was given before it was killed, as far as is known: what is
+                learnt from now on changes none of them.
+
         Raises:
             UsageError: an environment has no problems, two bear one name, or the journal was
                 written for other problems.
@@ -75,7 +80,7 @@ class Source(Iterator[Visit]):
             for pool in pools
         }
         self._given = dict.fromkeys(self._weights, 0)
-        self._number = 0
+        self._number, self._before = 0, given
         self._journal = journal if curriculum else None
         made_for = digest(
             run_id, seed, curriculum and curriculum.model_dump(), self._weights,
@@ -101,7 +106,8 @@ class Source(Iterator[Visit]):
         Told twice, it counts once."""
         if self._curriculum is None or visit.id in self._told:
             return
-        after = max(self._number, self._learnt[-1].after if self._learnt else 0)
+        known = self._learnt[-1].after if self._learnt else 0
+        after = max(self._number, self._before, known)
         line = _Learnt(after, visit.environment, visit.problem.id, rate, visit.id)
         if self._journal:
             _append(self._journal, line)

@@ -26,6 +26,7 @@ from serving.policies import Policies, Policy
 from serving.publishing import Seat, WeightPublisher
 from serving.teacher import Teacher, must_read_alike
 from tasks.player import EpisodePlayer, Rules, players
+from tasks.rl_seat import forget_earlier
 from trainer.attention import attend
 from trainer.forward import trained_logprobs
 from trainer.models import add_adapter, load_base, use_attention
@@ -214,6 +215,21 @@ def test_what_is_being_loaded_as_a_run_is_stopped_does_not_stay(
 
     with engine.client() as client:
         asyncio.run(go(client))
+
+
+def test_what_earlier_runs_of_a_project_left_in_the_engine_goes_and_no_one_elses(
+    engine: EngineProcess, adapters: dict[str, Path]
+) -> None:
+    own, ours, theirs = (f"{name}-v1-{'c' * 12}" for name in ("p-" + "a" * 12, "p-" + "b" * 12,
+                                                             "p-q-" + "b" * 12))  # fmt: skip
+    with engine.client() as client:
+        for name in (own, ours, theirs):
+            client.load_adapter(name, adapters["tiny-v1"])
+        forget_earlier(client, "p", "p-" + "a" * 12)
+        known = client.models()
+        assert {own, theirs, "tiny-v1"} <= set(known) and ours not in known
+        for name in (own, theirs):
+            client.unload_adapter(name)
 
 
 def test_an_answer_under_way_ends_under_the_version_that_it_began_with(
