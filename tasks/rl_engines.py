@@ -50,6 +50,7 @@ def further(
                 continue
             try:
                 client = held.enter_context(_client(project, start, url))
+                held.callback(client.cut)
                 held.callback(_forget, client, _start(name))
                 found[url] = _taken(project, start, name, client, first)
             except EngineError as error:

@@ -6,6 +6,7 @@ in whatever thread, has it played here. The loop begins with the first run and e
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PARTING_S = 60.0
-"""For the clean-ups of a run that is interrupted."""
+"""For the clean-ups of a run that is interrupted, and for a loop that something blocks."""
+_log = logging.getLogger("flywheel.rl")
 
 
 class Shared:
-    def __init__(self) -> None:
+    def __init__(self, parting_s: float = PARTING_S) -> None:
+        self._parting_s = parting_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="runs", daemon=True)
         self._thread.start()
@@ -40,7 +43,7 @@ class Shared:
             return done.result()
         except BaseException:
             done.cancel()
-            ended.wait(PARTING_S)
+            ended.wait(self._parting_s)
             raise
 
     def slots(self, engine: str, ceiling: int) -> "Slots":
@@ -54,8 +57,13 @@ class Shared:
         return found
 
     def close(self) -> None:
+        """An environment whose async code never waits blocks the loop: it is left behind, with its
+        thread, which ends with the process."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(self._parting_s)
+        if self._thread.is_alive():
+            _log.error("the runs' event loop is blocked, as by async code that calls time.sleep")
+            return
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 

@@ -34,7 +34,10 @@ def engine_of(
     """
     with engine() as client:
         if project.train.method != "full" or client.access.kind == "embedded":
-            yield client, None
+            try:
+                yield client, None
+            finally:
+                client.cut()  # a thread that still asks would hold up who interrupted the run
             return
     from serving.engines.table import ENGINES
 

@@ -49,6 +49,7 @@ def teaching(
         client = engine
         if section.url is not None:
             client = stack.enter_context(_elsewhere(section))
+            stack.callback(client.cut)  # one that is slow holds up nobody who interrupts the run
         itself = section.url is None and section.model is None and "self_distill" in algorithms
         if itself:
             yield Teacher(client, lambda: policies.now.model)
