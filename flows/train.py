@@ -9,7 +9,8 @@ from tasks.gates import passed
 from tasks.ingest import ingest_inbox
 from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
-from tasks.train import train_candidate, train_candidates
+from tasks.together import curate_datasets, train_candidates
+from tasks.train import train_candidate
 from tasks.turns import open_turn, serving
 
 
@@ -28,7 +29,4 @@ def train_together(projects: list[str]) -> list[dict[str, Any]]:
     with serving(*projects):
         ingested = ingest_inbox()
         turns = [open_turn(project, ingested) for project in projects]
-        datasets = [
-            curate_dataset(this, sample_rollouts(this, mine_problems(this))) for this in turns
-        ]
-        return train_candidates(turns, datasets)
+        return train_candidates(turns, curate_datasets(turns))

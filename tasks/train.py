@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flywheel import children, durable
-from flywheel.errors import FlywheelError, MissingPart, Refused
+from flywheel.errors import FlywheelError, MissingPart
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
 from flywheel.records import Problem
@@ -46,29 +46,6 @@ def train_candidate(turn: Turn, dataset: Verdict) -> dict[str, Any]:
         else:
             run_process(run.job, run.tracked.follow)
     return run.found
-
-
-def train_candidates(turns: list[Turn], datasets: list[Verdict]) -> list[dict[str, Any]]:
-    """Several projects' runs side by side; one that is refused or fails leaves the others alone.
-
-    Returns: project by project what `train_candidate` does, or why there is none: `refused` by the
-    data gate, or `failed`.
-    """
-    begun = [
-        train_candidate.submit(turn, dataset) if dataset["passed"] else None  # type: ignore[attr-defined]
-        for turn, dataset in zip(turns, datasets, strict=True)
-    ]
-    found: list[dict[str, Any]] = []
-    for turn, dataset, future in zip(turns, datasets, begun, strict=True):
-        if future is None:
-            found.append({"project": turn.project, "refused": dataset["reason"]})
-            continue
-        try:
-            found.append({"project": turn.project, **future.result()})
-        except FlywheelError as error:
-            kind = "refused" if isinstance(error, Refused) else "failed"
-            found.append({"project": turn.project, kind: str(error)})
-    return found
 
 
 class Training:

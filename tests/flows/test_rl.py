@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flywheel.home import Home
+from flywheel.lineage import Deployment
 from tests.flows.test_turn import deliver
 
 pytestmark = pytest.mark.slow
@@ -58,3 +59,19 @@ def test_the_wheel_turns_once_with_asynchronous_grpo(
     chain = {link.id for link in lineage(home, report["deployment"]) if link.kind == "trace"}
     learnt = [one for batch in traces(home, ids=chain) for one in batch]
     assert sum(one.origin == "rollout" for one in learnt) >= 16 * 8 * 8 - 8
+
+
+def test_a_project_that_fails_before_its_training_leaves_the_others_alone(
+    prefect_server: str, home: Home, tmp_path: Path
+) -> None:
+    from tasks.together import curate_datasets, train_candidates
+    from tasks.turns import Turn
+
+    start = Deployment(name="gone-v0", project="gone", version=0, base_model="base")
+    gone = Turn(
+        run_id="0" * 32, project="gone", folder=str(tmp_path / "gone"), start=start,
+        configuration="c", sequence=0, snapshot="s",
+    )  # fmt: skip
+    given = [*curate_datasets([gone]), {"passed": False, "reason": "too few rows"}]
+    first, second = train_candidates([gone, gone], given)
+    assert "gone" in first["failed"] and second["refused"] == "too few rows"
