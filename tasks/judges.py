@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.project import Project
 from flywheel.records import Grade, Trace
@@ -42,20 +43,38 @@ def judge_of(project: Project, home: Home) -> "ModelJudge | None":
 
 
 def at_home(home: Home, judge: "ModelJudge") -> "ModelJudge":
-    """A verifier that a project of this home trains: its champion, at the engine that runs here."""
+    """A verifier that a project of this home trains: its champion, at the engine that runs here,
+    whichever project that serves. Without a server it gives no verdicts.
+
+    Raises:
+        UsageError: there is no such project, or it stands on another base model.
+        Refused: the engine does not take its adapter.
+    """
     from dataclasses import replace
 
     from environments.judges.learned import LearnedJudge
+    from serving.engines.client import EngineClient
     from serving.presence import running
     from serving.routing import read, served_as
 
     assert isinstance(judge, LearnedJudge)
-    route, server = read(home).projects.get(judge.section.model), running(home)
-    if route is not None:
-        section = judge.section.model_copy(update={"model": served_as(route.champion)})
-        judge = replace(judge, section=section)
+    routes, server, name = read(home).projects, running(home), judge.section.model
+    if name not in routes:
+        raise UsageError(f"[judge]: no project {name!r} was ever served or turned in this home")
+    champion = routes[name].champion
+    section = judge.section.model_copy(update={"model": served_as(champion)})
+    judge = replace(judge, section=section)
     if server is None:
         return judge
+    bases = {routes[one].base_model for one in server.projects if one in routes}
+    if not bases <= {champion.base_model}:
+        raise UsageError(
+            f"[judge]: {name} stands on {champion.base_model}, the server that runs on "
+            f"{', '.join(sorted(bases))}: serve it elsewhere, and give its url"
+        )
+    if champion.adapter is not None:
+        with EngineClient(server.engine_url, access=server.access) as client:
+            client.load_adapter(champion.name, home.path(champion.adapter))
     return replace(judge, key=server.access.key, address=server.engine_url + "/v1")
 
 

@@ -39,9 +39,9 @@ def set_up(folder: Path, train: str, more: str = "") -> None:
 def turned(folder: Path) -> dict[str, Any]:
     from flows.turn import turn
 
-    report: dict[str, Any] = turn(str(folder))
+    report: Any = turn(str(folder))
     assert report["decision"] == "promoted", report["reason"]
-    return report
+    return dict(report)
 
 
 @pytest.mark.soak
@@ -69,19 +69,22 @@ def test_a_turn_learns_to_judge_and_its_model_serves_as_a_reward(
 
     traces = deliver(home, traffic, 160)
     settings = 'algorithm = "reward"\nlearning_rate = 5e-3\nepochs = 6'
+    set_up(project_folder, settings, '[curate]\nsources = ["recorded"]\n')
+    report = turned(project_folder)
+    assert report["evaluation"]["champion"] < 0.7 < report["evaluation"]["candidate"]
+    (made,) = records(home, "calibration")
+
     judge = '[judge]\nkind = "verifier"\nurl = "home"\nmodel = "sorting"\nbar = 0.1\n'
-    set_up(project_folder, settings, f'[curate]\nsources = ["recorded"]\n{judge}')
-    project = load_project(project_folder)
-    with ensure(home, project, Settings()):
-        report = turned(project_folder)
-        assert report["evaluation"]["champion"] < 0.7 < report["evaluation"]["candidate"]
-        (made,) = records(home, "calibration")
-        judged = judge_of(project, home)
+    file = project_folder / "flywheel.toml"
+    file.write_text(file.read_text().replace('"sorting"', '"sorter"', 1) + judge)
+    sorter = load_project(project_folder)
+    with ensure(home, sorter, Settings()):
+        judged = judge_of(sorter, home)
         assert isinstance(judged, LearnedJudge)
         assert judged.digest_of("score", "") == made.judge and made.n >= 40
         assert judged.only_informs(made.judge) == ""
-        value = asked(judged, traces[0])
-    assert value is not None and 0 < value < 1
+        values = [asked(judged, trace) for trace in traces[:3]]
+    assert all(value is not None and 0 < value < 1 for value in values)
 
 
 def asked(judge: LearnedJudge, trace: Trace) -> float | None:
