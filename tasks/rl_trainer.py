@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from flywheel import children
-from flywheel.errors import FlywheelError, MissingPart
+from flywheel.errors import FlywheelError, MissingPart, Refused
 from flywheel.progress import report
 
 LOOK_S = 0.05
@@ -77,8 +77,9 @@ class TrainerProcess:
         code = self._child.returncode
         self._deaths += 1
         if code >= 0 or self._deaths > AGAIN:
-            kind = MissingPart if code == MissingPart.exit_code else FlywheelError
-            raise kind(f"training of run {self.job.parent.name} stopped ({code}):\n{self._said()}")
+            raise fault_of(code)(
+                f"training of run {self.job.parent.name} stopped ({code}):\n{self._said()}"
+            )
         report("training", 0, None, f"the trainer was killed (signal {-code}); started again")
         if self._child.stdin is not None:
             self._child.stdin.close()
@@ -88,3 +89,9 @@ class TrainerProcess:
         with contextlib.suppress(FileNotFoundError):
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TOLD:])
         return "it said nothing"
+
+
+def fault_of(code: int) -> type[FlywheelError]:
+    """Of a trainer that gave up: what is certain to come out the same is not tried again."""
+    kinds: tuple[type[FlywheelError], ...] = (MissingPart, Refused)
+    return next((kind for kind in kinds if kind.exit_code == code), FlywheelError)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flywheel import children, durable
-from flywheel.errors import FlywheelError, MissingPart
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Checkpoint, Run
 from flywheel.records import Problem
@@ -18,6 +17,7 @@ from tasks.gates import Verdict
 from tasks.rl import Online, train_online
 from tasks.rl_dataset import write_trained
 from tasks.rl_problems import is_online, problems_in
+from tasks.rl_trainer import fault_of
 from tasks.starting import start_of, trainable
 from tasks.step import step
 from tasks.turns import Turn, home, note, project_of, run_folder, settings
@@ -151,8 +151,9 @@ def run_process(job: Path, follow: Any) -> None:
         child.wait()
     if child.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-        kind = MissingPart if child.returncode == MissingPart.exit_code else FlywheelError
-        raise kind(f"training of run {turn_name(job)} stopped ({child.returncode}):\n{tail}")
+        raise fault_of(child.returncode)(
+            f"training of run {turn_name(job)} stopped ({child.returncode}):\n{tail}"
+        )
 
 
 def turn_name(job: Path) -> str:

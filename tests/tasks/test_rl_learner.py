@@ -7,10 +7,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from flywheel.errors import FlywheelError, MissingPart, Refused
 from flywheel.home import Home
 from tasks.rl_buffer import Answered, Buffer, Buffered
 from tasks.rl_learner import SpoolLearner, masked, nothing
 from tasks.rl_report import learnt
+from tasks.rl_trainer import fault_of
 from trainer.samples import Sample
 
 
@@ -77,3 +79,7 @@ def test_a_report_is_of_all_that_ended_and_knows_what_it_does_not_know() -> None
     assert told["truncated_share"] == told["ungraded_share"] == pytest.approx(1 / 5)
     assert (told["zero_advantage_groups"], told["rollouts_lost"]) == (1.0, 1.0)
     assert learnt([lost], [])["reward"] is None
+
+
+def test_a_trainer_that_refuses_is_not_asked_again() -> None:
+    assert [fault_of(code) for code in (1, 2, 3)] == [FlywheelError, MissingPart, Refused]
