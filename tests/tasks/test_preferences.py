@@ -264,3 +264,34 @@ def test_the_control_turns_pairs_and_deals_labels_out_anew(home: Home, turn_of: 
     for pair in {row.pair_id for row in turned}:
         assert {row.label for row in turned if row.pair_id == pair} == {"chosen", "rejected"}
     assert labels(plain) != labels(turned)
+
+
+@pytest.mark.parametrize(("algorithm", "value"), [("reward", 1.0), ("process_reward", 0.0)])
+def test_a_verifier_is_compared_on_pairs_of_held_out_problems_alone(
+    home: Home, turn_of: Any, algorithm: str, value: float
+) -> None:
+    from tasks.verify import grades_of, held_out_pairs
+
+    unseen = Problem(environment="desk", messages=(say("user", "ask"),), answer="x",
+                     split="heldout")  # fmt: skip
+    trained = Problem(environment="desk", messages=(say("user", "teach"),), answer="x")
+    step: dict[str, Any] = {"reward": "sound", "confirmed_by": "code", "problem_id": unseen.id}
+    put(
+        home,
+        *(unseen, trained),
+        *(trace("a", "ask", "good"), graded("a", 1.0, unseen)),
+        *(trace("b", "ask", "bad", "worse"), graded("b", 0.0, unseen)),
+        *(trace("c", "ask", "bad"), graded("c", 0.0, unseen)),
+        *(trace("d", "teach", "fine"), graded("d", 1.0, trained)),
+        Grade(trace_id="a", value=1.0, span_id="call-0", **step),
+        Grade(trace_id="b", value=0.0, span_id="call-1", **step),
+    )
+    turn = turn_of(algorithm)
+    (pair,) = held_out_pairs(turn, [unseen.id])
+    assert pair.good.completion.text == "good"
+    assert pair.bad.completion.text == ("bad" if algorithm == "reward" else "worse")
+    told = trace("e", "ask", "Yes")
+    values = {one.reward: one.value for one in grades_of(told, pair, 0.5 + value / 4, 0.6)}
+    assert values == {"ranked": value, "right": 0.5}
+    silent = {one.reward: one.value for one in grades_of(told, pair, None, 0.2)}
+    assert silent == {"ranked": 0.5, "right": 0.5}
