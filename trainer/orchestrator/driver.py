@@ -17,12 +17,15 @@ from trainer.orchestrator.background import Background
 from trainer.orchestrator.contract import Learner, Player, Publisher, Standing, Visit
 from trainer.orchestrator.crew import LOST
 from trainer.orchestrator.report import Report
-from trainer.orchestrator.rollouts import BACKOFF_S, TRIES, Rollouts
+from trainer.orchestrator.rollouts import Rollouts
 from trainer.orchestrator.scheduler import Ready, Scheduler
 from trainer.orchestrator.sharing import Slots
 
 PARTING_S = 30.0
 """What still plays may take to end, when the run does."""
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Before each further try to publish a version."""
 
 
 class Outcome(NamedTuple):
@@ -155,10 +158,10 @@ class _Steps:
 
 
 async def _published(publisher: Publisher, version: int, folder: Path) -> None:
-    for number in range(1, TRIES + 1):
+    """An engine that is being started again is waited for."""
+    for pause in PAUSES_S:
         try:
             return await publisher.publish(version, folder)
         except LOST:
-            if number == TRIES:
-                raise
-        await asyncio.sleep(BACKOFF_S * 2 ** (number - 1))
+            await asyncio.sleep(pause)
+    return await publisher.publish(version, folder)

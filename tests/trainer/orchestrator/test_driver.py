@@ -278,8 +278,19 @@ class Ending(World):
                 raise EngineError("the connection was reset")
         return playing.result()
 
+    async def publish(self, version: int, folder: Path) -> None:
+        if not self.lives():
+            raise EngineError("the connection was refused")
+        await super().publish(version, folder)
+
     async def beat(self) -> bool:
         return self.lives()
+
+
+def test_a_version_waits_for_an_engine_that_is_started_again() -> None:
+    world = Ending(lambda number, k: 30.0, Costs(25.0, 0.0))
+    rl = RLSection(steps=6, groups_per_step=2, group_size=2, slots=8, max_staleness=4)
+    assert simulate(world, rl).version == 6
 
 
 def test_an_engine_that_ends_and_is_back_costs_each_rollout_one_try() -> None:
