@@ -35,13 +35,38 @@ TOKENIZER = Path(__file__).resolve().parents[1] / "tests" / "sorting" / "base"
 def main() -> None:
     import torch
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", choices=SHAPES, default=None)
-    parser.add_argument("--methods", nargs="+", default=["lora", "full"])
-    parser.add_argument("--micro", type=int, nargs="+", default=None)
-    parser.add_argument("--rows", type=int, default=None)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shape",
+        choices=SHAPES,
+        default=None,
+        help="the random model's: half = 0.5B parameters, tiny; default: half on a GPU, else tiny",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=["lora", "full"],
+        help="what learns: lora, full; default: %(default)s",
+    )
+    parser.add_argument(
+        "--micro",
+        type=int,
+        nargs="+",
+        default=None,
+        help="micro-batch sizes in tokens; default: 8192 16384 on a GPU, else 512",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=None, help="rows a step; default: 128 on a GPU, else 8"
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=6,
+        help="optimizer steps, the two that warm up among them; default: %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
     given = parser.parse_args()
     gpu = torch.cuda.is_available()
     shape = given.shape or ("half" if gpu else "tiny")

@@ -26,12 +26,31 @@ Bins = list[list[int]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=512)
-    parser.add_argument("--many", type=int, default=20_000, help="rows that packing is timed on")
-    parser.add_argument("--budget", type=int, default=8192)
-    parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, default=512, help="rows that are packed; default: %(default)s"
+    )
+    parser.add_argument(
+        "--many",
+        type=int,
+        default=20_000,
+        help="rows that packing is timed on; default: %(default)s",
+    )
+    parser.add_argument(
+        "--budget",
+        type=int,
+        default=8192,
+        help="places of a micro-batch, in tokens; default: %(default)s",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=64,
+        help="rows that the stream holds at most; default: %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
     given = parser.parse_args()
     found = {
         "lengths": f"lognormal, median 1100, sigma 0.9, cut at {given.budget}",

@@ -53,16 +53,43 @@ class Seed(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--size", type=int, default=8)
-    parser.add_argument("--bound", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=5e-4)
-    parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="a run each; default: %(default)s"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=24, help="optimizer steps of a run; default: %(default)s"
+    )
+    parser.add_argument(
+        "--groups", type=int, default=8, help="problems a step; default: %(default)s"
+    )
+    parser.add_argument(
+        "--size", type=int, default=8, help="answers a problem; default: %(default)s"
+    )
+    parser.add_argument(
+        "--bound",
+        type=int,
+        default=8,
+        help="versions that a trained token may lag behind; 0 = synchronous; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=5e-4, help="learning rate; default: %(default)s"
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.7,
+        help="rollouts and held-out answers are sampled at; default: %(default)s",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="torch's, of the engine and of the trainer each; default: %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
     given = parser.parse_args()
     sys.path[0] = str(ROOT)  # a neighbour of this file is named as a package of ours
     os.environ["FLYWHEEL_THREADS"] = str(given.threads)

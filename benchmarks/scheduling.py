@@ -141,10 +141,19 @@ def holds(line: dict[str, Any]) -> dict[str, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="optimizer steps of a run; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=3,
+        help="seeds of the rollouts' durations, from 0; default: %(default)s",
+    )
     args = parser.parse_args()
     wanted = [(rule, 256) for rule in (OURS, *OTHERS)]
     wanted += [(rule, 128) for rule in (*FRONTIER, *OTHERS)]

@@ -32,18 +32,59 @@ Order = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kinds", nargs="+", default=["sft", "grpo"])
-    parser.add_argument("--methods", nargs="+", default=["lora", "full"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--budgets", type=int, nargs="+", default=[512, 1024, 2048])
-    parser.add_argument("--rows-a-batch", type=int, nargs="+", default=[4, 8, 16], help="GRPO's")
-    parser.add_argument("--ours-only", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=["sft", "grpo"],
+        help="what is trained: sft, grpo; default: %(default)s",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=["lora", "full"],
+        help="what learns: lora, full; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="rounds, which alternate; the best counts; default: %(default)s",
+    )
+    parser.add_argument("--rows", type=int, default=64, help="rows a round; default: %(default)s")
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=256,
+        help="of the random model's hidden states; default: %(default)s",
+    )
+    parser.add_argument(
+        "--layers", type=int, default=6, help="of the random model; default: %(default)s"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        default=4096,
+        help="tokens that the random model knows; default: %(default)s",
+    )
+    parser.add_argument(
+        "--budgets",
+        type=int,
+        nargs="+",
+        default=[512, 1024, 2048],
+        help="micro-batch sizes that are tried, in tokens; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rows-a-batch",
+        type=int,
+        nargs="+",
+        default=[4, 8, 16],
+        help="GRPO's micro-batch sizes at TRL, in rows; default: %(default)s",
+    )
+    parser.add_argument("--ours-only", action="store_true", help="leave TRL out")
+    parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
