@@ -11,16 +11,17 @@ from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
 from tasks.together import curate_datasets, train_candidates
 from tasks.train import train_candidate
-from tasks.turns import open_turn, serving
+from tasks.turns import closed_if_refused, open_turn, serving
 
 
 @flow(name="train", persist_result=False)
 def train(project: str) -> dict[str, Any]:
-    """Raises: Refused where the data gate says no."""
+    """Raises: Refused where the data gate says no; the turn is then no longer open."""
     with serving(project):
         this = open_turn(project, ingest_inbox())
-        rollouts = sample_rollouts(this, mine_problems(this))
-        return train_candidate(this, passed(curate_dataset(this, rollouts)))
+        with closed_if_refused(this):
+            rollouts = sample_rollouts(this, mine_problems(this))
+            return train_candidate(this, passed(curate_dataset(this, rollouts)))
 
 
 @flow(name="train together", persist_result=False)

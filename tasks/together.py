@@ -12,7 +12,7 @@ from tasks.gates import Verdict
 from tasks.mine import mine_problems
 from tasks.sample import sample_rollouts
 from tasks.train import train_candidate
-from tasks.turns import Turn
+from tasks.turns import Turn, close_turn
 
 
 def curate_datasets(turns: list[Turn]) -> list[Verdict]:
@@ -42,6 +42,8 @@ def train_candidates(turns: list[Turn], datasets: list[Verdict]) -> list[dict[st
             told = dataset.get("told") or {"refused": dataset["reason"]}
         else:
             told = _trained(future)
+        if "refused" in told:
+            close_turn(turn)
         found.append({"project": turn.project, **told})
     return found
 

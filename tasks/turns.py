@@ -15,7 +15,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from flywheel import durable
-from flywheel.errors import Busy, EngineError, UsageError
+from flywheel.errors import Busy, EngineError, Refused, UsageError
 from flywheel.home import Home
 from flywheel.ids import digest, new_ulid
 from flywheel.lineage import Deployment
@@ -141,22 +141,37 @@ def open_turn(folder: str, ingested: dict[str, Any], *, fresh: bool = False) -> 
     Args:
         folder: the project's.
         ingested: the committer's counts, kept with a new turn.
-        fresh: a turn under way that has trained nothing yet gives way to one over what came since.
+        fresh: a turn under way that has trained nothing yet gives way to one over what came since;
+            one that can only say again what it said does so anyway.
     """
     project = load_project(Path(folder))
     champion, configuration = champion_of(project), configuration_of(project)
     under_way = turn_under_way(home(), project.name)
     if under_way and under_way.configuration == configuration:
         promoted_here = champion.run_id == under_way.run_id
-        given_up = fresh and not (run_folder(under_way) / "training.json").exists()
+        trained = (run_folder(under_way) / "training.json").exists()
+        given_up = (fresh and not trained) or said_all(under_way)
         if not given_up and (promoted_here or under_way.champion == champion.name):
             return under_way
     turn = new_turn(project, champion, configuration)
+    if under_way and under_way.run_id == turn.run_id:
+        return under_way
     if (run_folder(turn) / "turn.md").exists():
         turn = msgspec.structs.replace(turn, repeated=True)
     note(turn, "ingest", ingested)
     durable.write(home().turns / f"{project.name}.json", msgspec.json.encode(turn))
     return turn
+
+
+def said_all(turn: Turn) -> bool:
+    """Whether going on with it can only repeat a verdict: it had ended, or its data was refused."""
+    if turn.repeated:
+        return True
+    try:
+        dataset = json.loads((run_folder(turn) / "dataset.json").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return dataset.get("passed") is False
 
 
 def turn_to_come(folder: str) -> Turn:
@@ -229,6 +244,16 @@ def turn_under_way(place: Home, project: str) -> Turn | None:
 def close_turn(turn: Turn) -> None:
     """Forgets that the turn is under way; what it made stays."""
     (home().turns / f"{turn.project}.json").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def closed_if_refused(turn: Turn) -> Iterator[None]:
+    """A refusal within the block ends the turn: left open it would hide what comes after it."""
+    try:
+        yield
+    except Refused:
+        close_turn(turn)
+        raise
 
 
 def environment_of(project: Project) -> "Environment":

@@ -5,10 +5,18 @@ from types import ModuleType
 
 import pytest
 
+from flywheel.errors import Refused
 from flywheel.home import Home
 from storage.committer import commit
 from storage.inbox import Inbox
-from tasks.turns import close_turn, open_turn, run_folder, turn_to_come, turn_under_way
+from tasks.turns import (
+    close_turn,
+    closed_if_refused,
+    open_turn,
+    run_folder,
+    turn_to_come,
+    turn_under_way,
+)
 
 
 @pytest.fixture
@@ -41,6 +49,26 @@ def test_a_fresh_turn_takes_what_came_until_there_is_something_trained(
     (run_folder(second) / "training.json").write_text("{}")
     arrive(3)
     assert open_turn(str(project_folder), {}, fresh=True) == second
+
+
+def test_a_refused_turn_hides_nothing_that_came_since(
+    home: Home, project_folder: Path, arrive
+) -> None:  # type: ignore[no-untyped-def]
+    arrive(1)
+    folder = str(project_folder)
+    first = open_turn(folder, {})
+    (run_folder(first) / "dataset.json").write_text('{"passed": false}')
+    assert open_turn(folder, {}) == first, "nothing came"
+    (run_folder(first) / "turn.md").write_text("refused")
+    close_turn(first)
+    again = open_turn(folder, {})
+    assert again.repeated and open_turn(folder, {}) == again
+    arrive(2)
+    second = open_turn(folder, {})
+    assert second.sequence > first.sequence and not second.repeated
+    with pytest.raises(Refused), closed_if_refused(second):
+        raise Refused("too few rows")
+    assert turn_under_way(home, "sorting") is None
 
 
 def test_looking_at_the_turn_to_come_opens_none(home: Home, project_folder: Path, arrive) -> None:  # type: ignore[no-untyped-def]
