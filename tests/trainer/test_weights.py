@@ -56,7 +56,9 @@ def test_all_weights_learn_and_are_saved_as_an_untied_model(
     assert config["tie_word_embeddings"] is False
     saved = load_base(tmp_path / "model", threads=1)
     assert saved.model.lm_head.weight is not saved.model.model.embed_tokens.weight
-    assert probe_logprobs(saved.model, PAIRS) == weights.apply(probe_logprobs, PAIRS)
+    learnt = weights.apply(probe_logprobs, PAIRS)  # whose layers are fused: other last bits
+    for one, other in zip(probe_logprobs(saved.model, PAIRS), learnt, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
     assert saved.tokenizer.get_vocab() == load_base(TINY).tokenizer.get_vocab()
 
 
