@@ -140,11 +140,12 @@ def _with_usage(error: click.ClickException) -> str:
 
 
 def fail(message: str, code: int) -> None:
-    """Tells the error where the person or the script looks, and leaves."""
+    """Tells the error once, where the person or the script looks, and leaves."""
     message = message.encode("utf-8", "backslashreplace").decode()  # a name that is no UTF-8
     if _for_script():
         echo_json({"error": message, "exit_code": code})
-    echo(f"flywheel: {message}", err=True)
+    else:
+        echo(f"flywheel: {message}", err=True)
     sys.exit(code)
 
 

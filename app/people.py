@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from flywheel.errors import UsageError
+from flywheel.errors import UsageError, unfit
 from flywheel.home import Home
 
 Role = Literal["viewer", "reviewer", "promoter"]
@@ -68,7 +68,7 @@ def people(home: Home) -> People | None:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {unfit(one)}"
                          for one in error.errors())  # fmt: skip
         raise UsageError(
             f'{path} does not fit: {told}. It looks like: default = "viewer", then [people] with '

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flywheel.errors import UsageError
+from flywheel.errors import UsageError, unfit
 from flywheel.home import Home
 from flywheel.settings import Settings, load, quiet_dependencies
 
@@ -20,7 +20,7 @@ def start(*, progress: bool = False) -> Settings:
     try:
         settings = load()
     except ValidationError as error:
-        told = (f"FLYWHEEL_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}"
+        told = (f"FLYWHEEL_{'_'.join(map(str, one['loc'])).upper()}: {unfit(one)}"
                 for one in error.errors())  # fmt: skip
         raise UsageError("; ".join(told)) from error
     have(settings.at())

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from flywheel.errors import unfit
+
 
 def explain(model: type[BaseModel], error: ValidationError) -> list[str]:
     return [_line(model, item) for item in error.errors()]
@@ -35,7 +37,7 @@ def _line(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "literal_error" and isinstance(item["input"], str):
         known = re.findall(r"'([^']*)'", item["ctx"]["expected"])
         return f"  {key}: unknown {item['input']!r}; {nearest(item['input'], known)}"
-    return f"  {key}: {item['msg']}"
+    return f"  {key}: {unfit(item)}"
 
 
 class _Place:

@@ -12,6 +12,8 @@ FlywheelError
 └── Full                no space left where something had to be written
 """
 
+from typing import Any
+
 
 class FlywheelError(Exception):
     """Base of all errors that Flywheel raises on purpose."""
@@ -68,3 +70,8 @@ class CorruptFile(FlywheelError):
 
 class Full(FlywheelError):
     pass
+
+
+def unfit(item: Any) -> str:
+    """The reason in one of pydantic's errors, without its own first words."""
+    return str(item["msg"]).removeprefix("Value error, ")

@@ -20,9 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from flywheel.errors import ProjectError
+from flywheel.errors import ProjectError, unfit
 from flywheel.ids import digest
-
 
 Url = Annotated[str, Field(pattern=r"^https?://")]
 
@@ -254,6 +253,7 @@ class MixtureEntry(Section):
     """[[train.mixture]]: one environment among several, in one run."""
 
     environment: EnvironmentSection
+    """`environment.path` and, where it takes any, `environment.config`, as in the project's own."""
     weight: float = Field(1.0, gt=0)
     """Share of the groups, beside the others' weights."""
     algorithm: str | None = None
@@ -374,7 +374,7 @@ class TrainSection(Section):
     mixture: tuple[MixtureEntry, ...] = ()
     """() = the project's environment alone."""
     curriculum: CurriculumSection | None = None
-    """None = problems in turn, in an order of the seed."""
+    """None = no curriculum: problems in turn, in an order of the seed."""
 
     @model_validator(mode="after")
     def _sound(self) -> "TrainSection":
@@ -612,7 +612,7 @@ def _explain(error: ValidationError) -> list[str]:
     lines = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
-        message = item["msg"]
+        message = unfit(item)
         if item["type"] == "extra_forbidden":
             known = _fields_at(item["loc"][:-1])
             near = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
@@ -621,7 +621,8 @@ def _explain(error: ValidationError) -> list[str]:
                 if near
                 else f"unknown key; known: {known}"
             )
-        lines.append(f"  {where}: {message}")
+        named = message.startswith((f"{where}.", f"{where}: "))
+        lines.append(f"  {message}" if named else f"  {where}: {message}")
     return lines
 
 

@@ -28,7 +28,7 @@ def page() -> str:
 def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[str]) -> list[str]:
     """The sections inside of one, each with its own inside it; one that stands twice, once."""
     parts = []
-    for key, kind, _, _ in fields(classes[name]):
+    for key, kind, _, said in fields(classes[name]):
         inner = kind.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
         if inner not in classes or inner in shown:
             continue
@@ -36,10 +36,34 @@ def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[
         about = ast.get_docstring(classes[inner])
         title = f"[[{path}{key}]]" if kind.startswith("tuple[") else f"[{path}{key}]"
         parts += [f"## {title}\n"] + ([f"{plain(about, title)}\n"] if about else [])
-        parts.append(table(classes[inner], skip=set(classes) - {"Rule"}))
+        if kind.endswith(" | None") and said:
+            parts.append(f"Left out: {said.removeprefix('None = ')}\n")
+        if inner == "Rule":
+            parts.append(
+                f"The default, to begin from:\n\n```toml\n{usual_rules(classes[name])}```\n"
+            )
+        parts.append(
+            table(classes[inner], skip=set(classes) - {"Rule", *shared(classes[inner], shown)})
+        )
         if inner != "Rule":
             parts += sections(classes, inner, f"{path}{key}.", shown)
     return parts
+
+
+def shared(node: ast.ClassDef, shown: set[str]) -> set[str]:
+    """Sections inside of this one that have their own place further up: they are named here."""
+    return {kind for _, kind, default, _ in fields(node) if kind in shown and default == GIVEN}
+
+
+def usual_rules(node: ast.ClassDef) -> str:
+    """The default of `rules` as one writes it in the file."""
+    (value,) = (
+        one.value for one in node.body
+        if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "rules"
+    )  # fmt: skip
+    assert isinstance(value, ast.Tuple)
+    rules = [rule_of(one) for one in value.elts if isinstance(one, ast.Call)]
+    return "\n".join(f"[[curate.rules]]\n{lines}\n" for lines in rules)
 
 
 def plain(about: str, title: str) -> str:
@@ -52,7 +76,8 @@ def table(node: ast.ClassDef, skip: set[str]) -> str:
     rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for name, kind, default, meaning in fields(node):
         if kind.removesuffix(" | None") not in skip and name != "folder":
-            rows.append(f"| `{name}` | {cell(kind)} | {cell(default)} | {meaning} |")
+            shown = "[environment]" if kind == "EnvironmentSection" else kind
+            rows.append(f"| `{name}` | {cell(shown)} | {cell(default)} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
@@ -89,22 +114,25 @@ def default_of(field: ast.AnnAssign) -> str:
             return text_of(value.args[0])
         return "{}" if any(one.arg == "default_factory" for one in value.keywords) else GIVEN
     if isinstance(value, ast.Tuple) and value.elts and isinstance(value.elts[0], ast.Call):
-        return ", ".join(rule_of(one) for one in value.elts if isinstance(one, ast.Call))
+        return "as below"
     return GIVEN if value is None else text_of(value)
 
 
 def rule_of(call: ast.Call) -> str:
-    """A curation rule's default, as one writes it in the file."""
-    if call.keywords:
-        return text_of(call.keywords[0].value)
-    given = ast.literal_eval(call.args[0])
-    return " ".join(
-        [f'"{given["name"]}"', *(f"{k} = {v}" for k, v in given.items() if k != "name")]
+    """A curation rule's default, key by key."""
+    given = (
+        {"name": ast.literal_eval(call.keywords[0].value)}
+        if call.keywords
+        else ast.literal_eval(call.args[0])
+    )
+    return "\n".join(
+        f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
+        for key, value in given.items()
     )
 
 
 def cell(text: str) -> str:
-    return text if text == GIVEN else "`" + text.replace("|", "\\|") + "`"
+    return text if text in (GIVEN, "as below") else "`" + text.replace("|", "\\|") + "`"
 
 
 if __name__ == "__main__":

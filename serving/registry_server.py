@@ -76,6 +76,24 @@ def _answers(url: str) -> bool:
         return False
 
 
+def experiments(url: str) -> dict[str, str]:
+    """Project -> the page of its runs, at the server at `url`; {} = it does not say."""
+    try:
+        answer = httpx.post(
+            f"{url}/api/2.0/mlflow/experiments/search",
+            json={"max_results": 1000, "order_by": ["name"]},
+            timeout=30,
+            trust_env=False,
+        ).raise_for_status()
+    except httpx.HTTPError:
+        return {}
+    return {
+        one["name"]: f"{url}/#/experiments/{one['experiment_id']}"
+        for one in answer.json().get("experiments", ())
+        if one["name"] != "Default"
+    }
+
+
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
     """The event is set by SIGTERM or SIGINT for the time of the block."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from flywheel.errors import ProjectError
+from flywheel.errors import ProjectError, unfit
 from flywheel.lineage import RuleCount
 from flywheel.project import CurateSection
 from flywheel.records import Problem, Record
@@ -161,7 +161,7 @@ def _explained(item: Any, parameters: type[Parameters]) -> str:
     name = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return f"no parameter {name!r}{_nearest(name, parameters.model_fields)}"
-    return f"{name}: {item['msg']}"
+    return f"{name}: {unfit(item)}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

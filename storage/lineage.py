@@ -14,6 +14,7 @@ from flywheel.home import Home
 from flywheel.records import Record
 from storage.database import reading
 from storage.rows import named, seen_as, table_of
+from storage.undeployed import tried_as
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -113,10 +114,12 @@ def lineage(home: Home, id: str) -> list[Link]:
             trace (the sender's id will do).
 
     Raises:
-        UsageError: nothing has this id.
+        UsageError: nothing has this id, or it is a version's that was never deployed.
     """
     with reading(home) as database:
         start = _named_by(database, id) if database is not None else []
+        if database is not None and not start and (tried := tried_as(database, id)):
+            raise UsageError("; ".join(tried))
         if database is None or not start:
             raise UsageError(f"nothing in {home.root} has the id {id}: see `flywheel status`")
         walk = _Walk(database, home)

@@ -123,8 +123,10 @@ def serving(*folders: str) -> Iterator[None]:
     bases = {str(base_folder(one, settings().models).resolve()) for one in projects}
     if len(bases) > 1:
         raise UsageError(
-            "one engine serves one base model, and these projects have several: "
-            f"{', '.join(sorted(bases))}. Train them one after the other"
+            "one engine serves one base model, and these projects name several folders: "
+            f"{', '.join(sorted(bases))}. Where they are copies of one model, let [model] base of "
+            "each project name one folder, or one under FLYWHEEL_MODELS "
+            f"({settings().models}); else train the projects one after the other"
         )
     server = running(home())
     served = [one for one in projects if server is not None and one.name in server.projects]

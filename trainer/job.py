@@ -16,7 +16,7 @@ import msgspec
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from flywheel.errors import Busy, UsageError
+from flywheel.errors import Busy, UsageError, unfit
 from flywheel.ids import digest, digest_bytes
 from flywheel.project import TrainSection
 from trainer.probe import ProbePair
@@ -128,7 +128,9 @@ def settings_of(job: Job) -> TrainSection:
     try:
         return TrainSection.model_validate(job.train)
     except ValidationError as error:
-        raise UsageError(f"run {job.run_id}: train: {error}") from error
+        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {unfit(one)}".removeprefix(": ")
+                         for one in error.errors())  # fmt: skip
+        raise UsageError(f"run {job.run_id}: train: {told}") from error
 
 
 def _identities(job: Job, settings: TrainSection) -> tuple[str, str]:

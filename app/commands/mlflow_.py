@@ -16,12 +16,15 @@ def command(port: int, as_json: bool) -> None:
     asks for it: flywheel promote --asked, or the schedule, answers.
     """
     settings = start(progress=True)
-    from serving.registry_server import keep_mlflow
+    from serving.registry_server import experiments, keep_mlflow
 
     def ready(url: str) -> None:
+        found = experiments(url)
         if as_json:
-            echo_json({"url": url})
-        else:
-            echo(f"MLflow's pages: {url}; Ctrl-C stops them")
+            echo_json({"url": url, "experiments": found})
+            return
+        echo(f"MLflow's pages: {url}; Ctrl-C stops them")
+        for project, address in found.items():
+            echo(f"  {project}: {address}")
 
     keep_mlflow(settings.at(), port=port, ready=ready)

@@ -100,7 +100,7 @@ def home(case: Case) -> Iterator[Finding]:
     if not root.exists():
         yield warning(
             f"there is no home at {root} yet",
-            "flywheel demo or flywheel init FOLDER makes one; FLYWHEEL_HOME names another",
+            "flywheel serve, import or turn makes it; FLYWHEEL_HOME names another",
         )
         yield from _writable(_standing(root), "where the home would be made")
     elif not root.is_dir():

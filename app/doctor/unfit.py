@@ -2,6 +2,7 @@
 
 from pydantic import ValidationError
 
+from flywheel.errors import unfit
 from flywheel.settings import Settings, load
 
 
@@ -11,7 +12,7 @@ def load_sound() -> tuple[Settings, list[str]]:
         return load(), []
     except ValidationError as error:
         names = [str(one["loc"][0]).removeprefix("FLYWHEEL_").lower() for one in error.errors()]
-        told = [f"FLYWHEEL_{name.upper()}: {one['msg']}"
+        told = [f"FLYWHEEL_{name.upper()}: {unfit(one)}"
                 for name, one in zip(names, error.errors(), strict=True)]  # fmt: skip
         defaults = {name: Settings.model_fields[name].default for name in names}
         return Settings(**defaults), told

@@ -23,7 +23,7 @@ from environments.tasksets import (
 from environments.tasksets.contract import Given, Options, Read, Reader, Source, TaskSet
 from environments.tasksets.rows import sample, shaped
 from environments.tasksets.settle import settle
-from flywheel.errors import ProjectError
+from flywheel.errors import ProjectError, unfit
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -112,5 +112,5 @@ def _options(reader: Reader, kind: str, tasks: TaskSet) -> Options:
             key = ".".join(str(part) for part in item["loc"])
             near = difflib.get_close_matches(key, known, n=1)
             unknown = f"unknown; did you mean {near[0]!r}?" if near else f"unknown; known: {known}"
-            told.append(f"{key}: {unknown if item['type'] == 'extra_forbidden' else item['msg']}")
+            told.append(f"{key}: {unknown if item['type'] == 'extra_forbidden' else unfit(item)}")
         raise ProjectError(f"options of task set {kind}: {'; '.join(told)}") from error

@@ -69,7 +69,7 @@ def test_every_command_has_its_file_and_every_file_its_command() -> None:
     [
         (("trun",), "did you mean 'turn'"),
         (("status", "--nonsense"), "--nonsense"),
-        (("lineage",), "ID"),
+        (("lineage",), "a deployment (inbox-v1), decision"),
         (("lineage", "nobody"), "nobody"),
         (("turn", "nowhere"), "no flywheel.toml at nowhere"),
         (("serve", "nowhere"), "no flywheel.toml at nowhere"),
@@ -89,7 +89,7 @@ def test_wrong_usage_is_one_message_and_exit_code_2(
 ) -> None:
     said = flywheel(*arguments, "--json")
     assert (said.code, said.object()["exit_code"]) == (2, 2), said
-    assert says in said.object()["error"]
+    assert says in said.object()["error"] and says not in said.err, "a script is told once"
     plain = flywheel(*arguments)
     assert plain.code == 2 and plain.out == ""
     assert plain.err.startswith("flywheel: ") and says in plain.err
@@ -188,10 +188,9 @@ def test_what_others_print_is_not_in_the_object(flywheel: Flywheel, tmp_path: Pa
     said = flywheel("eval", f"{tmp_path}/loud.py:Loud", "--model", "http://127.0.0.1:9", "--json")
     assert "ValueError" in said.object()["error"] and "noise" not in said.out
     assert said.err.count("noise") == 3
-    assert (
-        "\x1b" not in said.err
-        and "\u27e8U+001B\u27e9]0;title\u27e8U+0007\u27e9 \u27e8U+202E" in said.err
-    )
+    told = flywheel("eval", f"{tmp_path}/loud.py:Loud", "--model", "http://127.0.0.1:9").err
+    assert "\x1b" not in told
+    assert "\u27e8U+001B\u27e9]0;title\u27e8U+0007\u27e9 \u27e8U+202E" in told
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
@@ -206,3 +205,14 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
         timeout=60,
     )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_of_many_links_of_a_kind_the_first_are_shown_and_the_others_counted() -> None:
+    from app.commands.lineage_ import SHOWN, lines
+    from storage.lineage import Link
+
+    chain = [Link(kind="run", id="r")]
+    chain += [Link(kind="problem", id=f"p{n}") for n in range(SHOWN + 3)]
+    said = list(lines([*chain, Link(kind="trace", id="t")]))
+    assert len(said) == SHOWN + 3
+    assert said[-2].split() == ["problem", "and", "3", "more:", "--json", "has", "all"]

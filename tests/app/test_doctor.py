@@ -170,7 +170,8 @@ def test_whether_programs_can_be_sandboxed_is_told_with_the_package_that_is_miss
 
 def test_a_home_that_is_not_there_is_a_file_or_is_shut_is_told(tmp_path: Path) -> None:
     found = said(Home(tmp_path / "none"), "home")
-    assert one(found, "there is no home").level == "warning"
+    none = one(found, "there is no home")
+    assert none.level == "warning" and "flywheel serve, import or turn" in (none.remedy or "")
     (tmp_path / "file").write_text("")
     assert "FLYWHEEL_HOME" in (one(said(Home(tmp_path / "file"), "home"), "no folder").remedy or "")
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def pages(promoted: Promoted) -> Iterator[tuple[Any, str]]:
-    """The command's process, and the URL that it printed."""
+    """The command's process, and the URL that it printed, with each project's page."""
     assert promoted.turned.code == 0, promoted.turned
     with subprocess.Popen(
         [*FLYWHEEL, "mlflow", "--port", "0", "--json"],
@@ -30,7 +30,10 @@ def pages(promoted: Promoted) -> Iterator[tuple[Any, str]]:
         text=True,
     ) as process:
         assert process.stdout
-        yield process, json.loads(process.stdout.readline())["url"]
+        said = json.loads(process.stdout.readline())
+        ((project, page),) = said["experiments"].items()
+        assert project == "sorting" and page.startswith(f"{said['url']}/#/experiments/")
+        yield process, said["url"]
         process.kill()
 
 

@@ -1,11 +1,13 @@
 """[train]: settings that would train something else than they say are refused, with the reason."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from flywheel.project import ONLINE, POLICY, TrainSection
+from flywheel.errors import ProjectError
+from flywheel.project import ONLINE, POLICY, TrainSection, load_project
 from trainer.algorithms import ALGORITHMS
 
 
@@ -71,3 +73,13 @@ def test_what_only_runs_that_sample_read_is_refused_of_others() -> None:
     assert "would do nothing" in refused("dpo", curriculum={})
     assert "no pass rate" in refused(curriculum={"low": 0.8, "high": 0.2})
     taken(mixture=mixture, curriculum={})
+
+
+def test_a_reason_of_ours_is_told_in_our_words_alone(tmp_path: Path) -> None:
+    (tmp_path / "flywheel.toml").write_text(
+        'name = "x"\n[model]\nbase = "b"\n[environment]\npath = "e.py:E"\n'
+        '[train]\nalgorithm = "sft"\ncurriculum.low = 0.1\n'
+    )
+    with pytest.raises(ProjectError, match=r"\n  train.algorithm sft learns from") as error:
+        load_project(tmp_path)
+    assert "Value error" not in str(error.value)

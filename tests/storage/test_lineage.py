@@ -93,6 +93,23 @@ def test_a_trace_leads_up_to_the_deployments_it_helped_to_make(home: Home, start
     assert links[0].id == "shop-v1"
 
 
+def test_a_version_that_was_refused_is_told_with_its_run(home: Home) -> None:
+    a_turn(home, 1, "shop-v0")
+    Inbox(home).append([
+        Run(id="run9", project="shop", algorithm="rft", base_model="m", champion="shop-v1",
+            snapshot="s", dataset_id="data1"),
+        Evaluation(id="eval9", project="shop", run_id="run9", champion="shop-v1",
+                   candidate="shop-v9", overall=OVERALL),
+        *(Decision(id=f"decision9{at}", project="shop", outcome=outcome, gate=gate, reason=gate,
+                   by="gate", at=at, run_id="run9")
+          for at, (outcome, gate) in enumerate([("passed", "data"), ("refused", "learning")])),
+    ])  # fmt: skip
+    commit(home)
+    with pytest.raises(UsageError, match=r"never deployed: refused by the learning gate.*run9"):
+        lineage(home, "shop-v9")
+    assert "run9" in {link.id for link in lineage(home, "run9")}
+
+
 def test_a_rollout_that_was_not_kept_made_nothing(home: Home) -> None:
     made = a_turn(home, 1, "shop-v0")
     links = lineage(home, made["dropped"])
