@@ -161,6 +161,19 @@ def test_named_files_are_there(path: Path) -> None:
 
 
 @each_document
+def test_named_scripts_are_there_in_commands_too(path: Path) -> None:
+    here = r"(?<![\w./-])((?:benchmarks|scripts|examples|tests)/[\w./-]+\.(?:py|sh))\b"
+    for name in re.findall(here, path.read_text()):
+        assert (ROOT / name).exists(), f"{named(path)}: no {name}"
+
+
+def test_no_heading_of_training_is_empty() -> None:
+    parts = re.split(r"^## (.*)$", (ROOT / "docs" / "training.md").read_text(), flags=re.M)[1:]
+    empty = [title for title, text in zip(parts[::2], parts[1::2], strict=True) if not text.strip()]
+    assert parts and not empty
+
+
+@each_document
 def test_named_code_is_there(path: Path) -> None:
     for name in re.findall(r"`([\w/]+\.py:[\w.]+)`", prose(path)):
         file, _, attribute = name.partition(":")

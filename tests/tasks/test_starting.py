@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from flywheel.errors import Refused
+from flywheel.errors import Refused, UsageError
 from flywheel.lineage import Deployment
 from tasks.starting import served_whole, start_of, trainable
+from tasks.turns import serving
 from tests.tasks.sampling import write_project
 
 
@@ -28,6 +29,20 @@ def test_a_run_starts_from_the_base_model_its_adapter_or_the_whole_model(
     assert start_of(deployed(None)) == (base, None)
     assert start_of(deployed("adapter")) == (base, tmp_path / "runs/a/adapter")
     assert start_of(deployed("full")) == (tmp_path / "runs/b/model", None)
+
+
+def test_projects_with_copies_of_one_base_are_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    for name in ("a", "b"):
+        (write_project(tmp_path / name, name, "").folder / "base").unlink()
+        (tmp_path / name / "base").mkdir()
+    with (
+        pytest.raises(UsageError, match=r"copies of one model.*name one folder"),
+        serving(str(tmp_path / "a"), str(tmp_path / "b")),
+    ):
+        raise AssertionError("served two base models")
 
 
 def test_no_adapter_is_trained_on_a_whole_model_and_no_whole_model_tried_before_vllm(
