@@ -5,6 +5,7 @@ from typing import Any
 from prefect import flow
 
 from tasks.curate import curate_dataset
+from tasks.elsewhere import engine_there
 from tasks.gates import passed
 from tasks.ingest import ingest_inbox
 from tasks.mine import mine_problems
@@ -16,7 +17,12 @@ from tasks.turns import closed_if_refused, open_turn, serving
 
 @flow(name="train", persist_result=False)
 def train(project: str) -> dict[str, Any]:
-    """Raises: Refused where the data gate says no; the turn is then no longer open."""
+    """
+    Raises:
+        Refused: by the data gate; the turn is then no longer open.
+        MissingPart: the engine that it would be trained in is not installed.
+    """
+    engine_there(project)
     with serving(project):
         this = open_turn(project, ingest_inbox())
         with closed_if_refused(this):
@@ -27,6 +33,7 @@ def train(project: str) -> dict[str, Any]:
 @flow(name="train together", persist_result=False)
 def train_together(projects: list[str]) -> list[dict[str, Any]]:
     """Several projects' runs on one base model and engine, which they share fairly."""
+    engine_there(*projects)
     with serving(*projects):
         ingested = ingest_inbox()
         turns = [open_turn(project, ingested) for project in projects]

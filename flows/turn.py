@@ -7,6 +7,7 @@ from prefect.states import Completed
 
 from flywheel.errors import Refused
 from tasks.curate import curate_dataset
+from tasks.elsewhere import engine_there
 from tasks.evaluate import evaluate_candidate
 from tasks.gates import passed
 from tasks.grade import grade_recorded
@@ -28,7 +29,9 @@ def turn(project: str) -> Any:
 
     Raises:
         Busy: a turn of this project is under way.
+        MissingPart: the engine that it would be trained in is not installed.
     """
+    engine_there(project)
     with serving(project):
         this = open_turn(project, ingest_inbox(), fresh=first_try())
         try:

@@ -17,7 +17,7 @@ import msgspec
 
 from flywheel import durable
 from flywheel.errors import Busy, FlywheelError, MissingPart
-from flywheel.project import MachineSection, Project
+from flywheel.project import MachineSection, Project, load_project
 from flywheel.records import Problem
 from tasks.starting import start_of
 from tasks.turns import Turn, project_of, run_folder, settings
@@ -25,6 +25,12 @@ from tasks.turns import Turn, project_of, run_folder, settings
 if TYPE_CHECKING:
     from trainer.external.contract import Handoff
 
+PROGRAM = {"verl": "python", "prime-rl": "rl"}
+"""What is started of the engine's environment on this machine; `ray` where it is submitted."""
+MISSING = {
+    "verl": "{}: `make install-verl` brings verl's environment",
+    "prime-rl": "{}: check prime-rl out and set FLYWHEEL_PRIME_RL to its .venv (docs/gpu.md)",
+}
 TAIL = 12
 """Lines of the engine's log that a failure shows."""
 
@@ -38,6 +44,23 @@ def machine_of(project: Project) -> MachineSection:
     """Where it trains: what the command line said goes before the project's file."""
     own, said = project.train.machine, settings().train_engine
     return own if said is None else own.model_copy(update={"engine": said})
+
+
+def engine_there(*folders: str) -> None:
+    """Asked before anything is sampled for these projects.
+
+    Raises:
+        MissingPart: a run would be handed to an engine whose environment is not on this machine.
+    """
+    for project in (load_project(Path(folder)) for folder in folders):
+        if is_elsewhere(project):
+            _there(machine_of(project))
+
+
+def _there(how: MachineSection) -> None:
+    program = _place(how.engine) / "bin" / (PROGRAM[how.engine] if how.address is None else "ray")
+    if not program.is_file():
+        raise MissingPart(MISSING[how.engine].format(f"{program} is not there"))
 
 
 def train_elsewhere(
@@ -59,6 +82,7 @@ def train_elsewhere(
     started = time.monotonic()
     run = _command(written.command, how, handoff.out, written.environment)
     if not (out / "result.json").exists():
+        _there(how)
         for _ in _running(run, handoff.out, written.environment):
             _publish(out, engine.metrics(handoff.out))
             follow()
@@ -105,11 +129,19 @@ def _command(
 
 def _program(command: tuple[str, ...], how: MachineSection) -> tuple[str, ...]:
     """The command with its first word as a program of the engine's environment."""
-    places = {"verl": settings().verl, "prime-rl": settings().prime_rl}
-    place = places[how.engine]
+    return (str(_place(how.engine) / "bin" / command[0]), *command[1:])
+
+
+def _place(engine: str) -> Path:
+    """The engine's environment.
+
+    Raises:
+        MissingPart: nobody said where it is.
+    """
+    place = {"verl": settings().verl, "prime-rl": settings().prime_rl}[engine]
     if place is None:
-        raise MissingPart("set FLYWHEEL_PRIME_RL to the .venv of a prime-rl checkout")
-    return (str(place / "bin" / command[0]), *command[1:])
+        raise MissingPart(MISSING[engine].format("prime-rl has no environment here"))
+    return place
 
 
 def _running(
@@ -117,11 +149,6 @@ def _running(
 ) -> Iterator[None]:
     """Yields every second until it ended, and once after."""
     log = folder / "engine.log"
-    if not Path(command[0]).is_file():
-        raise MissingPart(
-            f"{command[0]} is not there: `make install-verl` brings verl's environment; "
-            "for prime-rl set FLYWHEEL_PRIME_RL"
-        )
     with log.open("ab") as output, (folder / "engine.lock").open("ab") as held:
         _take(held, folder)
         child = subprocess.Popen(

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flywheel.errors import Busy, FlywheelError
+from flywheel.errors import Busy, FlywheelError, MissingPart
 from flywheel.records import Problem, say
 from serving.routing import base_deployment
-from tasks.elsewhere import _running, train_elsewhere
+from tasks.elsewhere import _running, engine_there, train_elsewhere
 from tasks.turns import Turn, run_folder
 from trainer.models import add_adapter, load_base, save_adapter
 from trainer.probe import read_probe
@@ -82,6 +82,24 @@ def test_what_it_trained_comes_back_as_a_run_of_ours(turn: Turn, tmp_path: Path)
     # Again: nothing is run anew.
     (tmp_path / "verl" / "bin" / "python").unlink()
     assert train_elsewhere(turn, PROBLEMS, lambda: None) == msgspec.to_builtins(found)
+
+
+def test_an_engine_that_is_not_installed_is_told_before_anything_is_sampled(
+    turn: Turn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MissingPart, match=r"verl/bin/python.*`make install-verl`") as told:
+        engine_there(turn.folder)
+    assert "prime" not in str(told.value).replace(str(tmp_path), "").lower()
+    monkeypatch.setenv("FLYWHEEL_TRAIN_ENGINE", "prime-rl")
+    for place in ("", str(tmp_path / "prime")):
+        if place:
+            monkeypatch.setenv("FLYWHEEL_PRIME_RL", place)
+        with pytest.raises(MissingPart, match="set FLYWHEEL_PRIME_RL") as told:
+            engine_there(turn.folder)
+        assert "verl" not in str(told.value)
+    monkeypatch.delenv("FLYWHEEL_TRAIN_ENGINE")
+    scripted(tmp_path, SCRIPT)
+    engine_there(turn.folder)
 
 
 def test_an_engine_that_fails_says_what_its_log_says(turn: Turn, tmp_path: Path) -> None:
