@@ -325,7 +325,7 @@ def test_drain_waits_for_what_is_under_way(client: EngineClient) -> None:
             pool.submit(client.generate, "base", [1, 40 + number], max_tokens=400, ignore_eos=True)
             for number in range(16)
         ]
-        wait_for(lambda: client._under_way() > 0, 120)
+        wait_for(lambda: (load := client.load()) is not None and load.running > 0, 120)
         client.drain()
         ended = [one.result(30) for one in made]
     assert [len(one[0].token_ids) for one in ended] == [400] * 16
