@@ -1,7 +1,7 @@
 """What asynchronous GRPO makes of a real small model, in how long: SmolLM2-135M files a support
 inbox's messages (`environments/shipped/support`), sampled held-out reward before and after.
 
-    python benchmarks/rl_support.py [--seeds 0 1 2] [--steps 24] [--threads 1] [--json]
+    python benchmarks/rl_support.py [--seeds 0 1 2] [--steps 12] [--threads 1] [--json]
 
 Each seed has other problems, another order and another adapter. The engine and the trainer are two
 processes beside each other, a thread each. No peer trains so on a CPU; the goals are 0.75 held out
@@ -60,7 +60,7 @@ def main() -> None:
         "--seeds", type=int, nargs="+", default=[0, 1, 2], help="a run each; default: %(default)s"
     )
     parser.add_argument(
-        "--steps", type=int, default=24, help="optimizer steps of a run; default: %(default)s"
+        "--steps", type=int, default=12, help="optimizer steps of a run; default: %(default)s"
     )
     parser.add_argument(
         "--groups", type=int, default=8, help="problems a step; default: %(default)s"
