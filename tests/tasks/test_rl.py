@@ -131,7 +131,6 @@ def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
         assert all(one.visit in taken or one.refused for one in groups)
 
 
-@pytest.mark.soak
 def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Path) -> None:
     from tasks.turns import engine
 
@@ -145,15 +144,18 @@ def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Pa
     assert after > before + 0.15, (before, after)
 
 
-@pytest.mark.soak
 def test_all_weights_learn_while_the_homes_engine_samples_from_each_version(
     home: Home, tmp_path: Path
 ) -> None:
+    from tasks.turns import engine
+
     train = TRAIN.format(steps=2, groups=2, size=4, bound=2)
     train = train.replace("[train.rl]", 'method = "full"\n[train.rl]')
     project = write_project(tmp_path / "whole", "whole", train)
     trained(prepared(home, project, "whole", count=16))
     assert made(home, "whole")["kind"] == "full"
+    with engine() as client:
+        assert not [name for name in client.models() if name.startswith("whole-")]
 
 
 def test_two_rounds_of_rejection_sampling_lift_the_heldout_reward_above_four_fifths(
