@@ -21,6 +21,7 @@ from tasks.playing import graded
 from tasks.rl_buffer import Answered, Buffer, Buffered
 from tasks.rl_report import learnt, mean
 from tasks.rl_trainer import TrainerProcess
+from tasks.tracking_metrics import rows_of, words_of
 from trainer.algorithms.contract import Group, Prepared, Rollout
 from trainer.algorithms.groups import group_of
 from trainer.orchestrator.contract import Complete, Facts, Kept, Played, Standing, Visit
@@ -64,6 +65,8 @@ class SpoolLearner:
         self._version_of = version_of
         self._since: list[Buffered] = []
         """Groups that ended since the last step, for its report."""
+        self._last = ""
+        """What the last step said, for people."""
 
     async def standing(self) -> Standing:
         assigned, groups = self.buffer.assigned(), self.buffer.all()
@@ -102,7 +105,17 @@ class SpoolLearner:
         """Waits until the batch of `step`, which was put, is trained."""
         await self.trainer.until(lambda: step <= max(versions(self.folder), default=0))
         await asyncio.to_thread(self._trained, step)
+        self._last = await asyncio.to_thread(self._said, step)
         return version_folder(self.folder, step)
+
+    def words(self) -> str:
+        reward = mean(one.reward for group in self._since for one in group.rollouts)
+        since = "" if reward is None else f"mean reward {reward:.3f}"
+        return "; ".join(filter(None, (since, self._last)))
+
+    def _said(self, step: int) -> str:
+        rows = rows_of(self.folder / "metrics.jsonl")
+        return next((f"step {step}: {words_of(row)}" for row in rows if row["step"] == step), "")
 
     # --- a group
 

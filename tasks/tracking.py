@@ -18,7 +18,7 @@ from flywheel.progress import report
 from serving.registry import open_mlflow, telling
 from tasks.gates import Verdict
 from tasks.rl_problems import is_online
-from tasks.tracking_metrics import raise_alarms, rows_of, send, sent_so_far
+from tasks.tracking_metrics import raise_alarms, rows_of, send, sent_so_far, words_of
 from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plots
 from tasks.turns import Turn, home, project_of, run_folder
 from trainer.alarms import Heldout
@@ -123,8 +123,7 @@ class Tracked:
         send(self.client, self.run_id, new)
         raise_alarms(self.client, self.run_id, rows)
         self.sent = new[-1]["step"]
-        loss = new[-1].get("loss")
-        report("training", self.sent, self.steps, "" if loss is None else f"loss {loss:.4f}")
+        report("training", self.sent, self.steps, words_of(new[-1]))
 
     def finish(self, found: dict[str, Any]) -> None:
         rows = rows_of(self.metrics)

@@ -32,6 +32,15 @@ def rows_of(metrics: Path) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict) and isinstance(row.get("step"), int)]
 
 
+def words_of(row: Mapping[str, Any]) -> str:
+    """A step's line for people: its loss, and beside it the reward of a run that samples."""
+    return ", ".join(
+        f"{name} {row[name]:.{digits}f}"
+        for name, digits in (("loss", 4), ("reward", 3))
+        if isinstance(row.get(name), int | float)
+    )
+
+
 def sent_so_far(client: Any, run_id: str, rows: Sequence[Mapping[str, Any]]) -> int:
     """The last step whose metrics are there; -1 = none."""
     known = client.get_run(run_id).data.metrics

@@ -69,6 +69,18 @@ def test_a_run_stands_where_its_files_say(tmp_path: Path) -> None:
     assert trained is not None and not trained.samples and trained.rollouts
 
 
+def test_people_are_told_of_rewards_since_the_last_step_and_what_it_said(tmp_path: Path) -> None:
+    none = cast(Any, None)
+    learner = SpoolLearner(Home(tmp_path / "home"), tmp_path, {}, none, none)
+    assert learner.words() == ""
+    learner._since.append(group("a", 0))
+    assert learner.words() == "mean reward 0.500"
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.25, "reward": 0.5}\n')
+    learner._since, learner._last = [], learner._said(1)
+    assert learner.words() == "step 1: loss 0.2500, reward 0.500"
+    assert learner._said(2) == ""
+
+
 def test_a_report_is_of_all_that_ended_and_knows_what_it_does_not_know() -> None:
     even = group("e", 1, slice="hard", counts={"zero_advantage_groups": 1}, refused="even")
     lost = msgspec.structs.replace(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flywheel.home import Home
-from tasks.tracking_metrics import named, raise_alarms, rows_of, send, sent_so_far
+from tasks.tracking_metrics import named, raise_alarms, rows_of, send, sent_so_far, words_of
 from trainer.alarms import Heldout, alarms
 
 
@@ -39,6 +39,11 @@ def test_half_a_line_waits(tmp_path: Path) -> None:
     assert rows_of(path) == []
     path.write_text('{"step": 1, "loss": 2.0}\n[1]\n{"step": 2, "lo')
     assert rows_of(path) == [{"step": 1, "loss": 2.0}]
+
+
+def test_a_step_says_its_reward_beside_its_loss_where_it_has_one() -> None:
+    assert words_of({"step": 1, "loss": 2.0, "reward": 0.25}) == "loss 2.0000, reward 0.250"
+    assert words_of({"step": 1, "loss": 2.0, "reward": None}) == "loss 2.0000"
 
 
 def test_a_runs_page_has_a_panel_for_each_thing_that_was_measured() -> None:

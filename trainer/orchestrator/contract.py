@@ -159,6 +159,10 @@ class Learner(Protocol):
         at once; one whose batch was put before is trained on that batch. Where overaged tokens are
         masked, those sampled before version `report["mask_below"]` are not trained on."""
 
+    def words(self) -> str:
+        """What a person is told of rewards and the last step beside what is played; "" = nothing
+        is known yet."""
+
 
 class Publisher(Protocol):
     async def publish(self, version: int, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from environments.attempt import FAILED
 from flywheel.errors import EngineError, Refused
+from flywheel.progress import report
 from flywheel.project import RLSection
 from trainer.orchestrator.background import Background
 from trainer.orchestrator.contract import Attempt, Complete, Learner, Lost, Played, Player, Visit
@@ -146,6 +147,7 @@ class Rollouts:
         complete = self.scheduler.ended(attempt, result)
         if complete is not None:
             self.background.spawn(self._grade(complete))
+        self._tell()
 
     async def _grade(self, group: Complete) -> None:
         reason = await self.learner.complete(group)
@@ -157,3 +159,10 @@ class Rollouts:
                 f"{self.untaught} groups in a row could not be trained on, the last "
                 f"({group.visit.id}) because: {reason}"
             )
+        self._tell()
+
+    def _tell(self) -> None:
+        ready = f"{len(self.scheduler.ready)} of {self.rl.groups_per_step} groups ready"
+        words = (f"rollouts ended: {self.meter.ended}", ready, self.learner.words())
+        trained = self.scheduler.taken - self.meter.training
+        report("training", trained, self.rl.steps, "; ".join(filter(None, words)))

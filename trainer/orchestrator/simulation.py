@@ -129,6 +129,9 @@ class World:
         self.trained.append(Trained(step, tuple(rollouts), report))
         return Path("weights")
 
+    def words(self) -> str:
+        return ""
+
     # --- the publisher
 
     async def publish(self, version: int, folder: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from flywheel.errors import EngineError, Refused
+from flywheel.progress import listen
 from flywheel.project import RLSection
 from trainer.orchestrator.clock import run_virtually
 from trainer.orchestrator.contract import Attempt, Complete, Played
@@ -321,6 +322,22 @@ def test_masked_steps_are_told_from_where_to_mask_and_how_much() -> None:
     told = sum(one.report["overaged_tokens"] for one in world.trained)
     trained = sum(played.tokens for one in world.trained for played in one.rollouts)
     assert told == pytest.approx(measured(world, rl, outcome).overaged * trained) and told > 0
+
+
+def test_what_ended_and_what_is_ready_is_told_as_it_comes() -> None:
+    class Telling(World):
+        def words(self) -> str:
+            return "mean reward 0.5"
+
+    told: list[tuple[int, int | None, str]] = []
+    stop = listen(lambda step, done, total, note: told.append((done, total, note)))
+    try:
+        simulate(Telling(short(1)), RLSection(steps=2, groups_per_step=2, group_size=2, slots=4))
+    finally:
+        stop()
+    assert told[0] == (0, 2, "rollouts ended: 1; 0 of 2 groups ready; mean reward 0.5")
+    assert any("1 of 2 groups ready" in note for _, _, note in told)
+    assert max(done for done, _, _ in told) <= 2
 
 
 def test_the_same_code_runs_on_the_real_clock() -> None:
