@@ -114,6 +114,8 @@ class World:
 
     async def complete(self, group: Complete) -> str | None:
         self.consumed.add(group.visit.id)
+        if not group.played:
+            return "nothing of it ended"
         self.kept[group.visit.id] = group
         return None
 
