@@ -101,16 +101,19 @@ def locked(path: Path) -> bool | None:
 
 
 def _steps(folder: Path, project_folder: Path) -> tuple[Step, ...]:
+    """Under way is the step after the last that ended: `flywheel train` grades nothing, so that one
+    before it may be undone still."""
     said = {name: note_of(folder, name) for name in STEPS}
-    made, current = [], False
-    for name, words in STEPS.items():
+    names = list(STEPS)
+    under_way = 1 + max((at for at, name in enumerate(names) if said[name] is not None), default=-1)
+    made = []
+    for at, (name, words) in enumerate(STEPS.items()):
         note = said[name]
         if note is not None:
             made.append(Step(name=name, words=words, state="done", note=_told(name, note)))
-        elif current:
+        elif at != under_way:
             made.append(Step(name=name, words=words, state="ahead"))
         else:
-            current = True
             done, total, word = _counted(name, folder, project_folder, said)
             made.append(
                 Step(name=name, words=words, state="now", done=done, total=total, note=word)

@@ -103,6 +103,10 @@ def test_a_turn_under_way_is_followed_and_a_stopped_one_waits(home: Home) -> Non
     found = progress(home, PROJECT)
     assert found and found.now
     assert (found.now.name, found.now.done, found.now.total) == ("training", 7, 18)
+    (run / "grade.json").unlink()
+    found = progress(home, PROJECT)
+    assert found and found.now and found.now.name == "training", "`flywheel train` grades nothing"
+    assert found.steps[1].state == "ahead"
 
 
 def test_whether_a_lock_is_held_is_asked_without_taking_it(tmp_path: Path) -> None:
