@@ -1,5 +1,6 @@
 """`flywheel status`: what serves, what runs, what waits."""
 
+import shlex
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ def command(as_json: bool) -> None:
         return
     server = found["server"]
     echo(f"home      {found['home']}")
-    echo(f"server    {server['url'] if server else 'none runs: flywheel serve PROJECT'}")
+    echo(f"server    {server['url'] if server else NO_SERVER[found['starting']]}")
     waits = found["waiting"]
     if waits["segments"] or waits["journal_bytes"]:
         kib = waits["journal_bytes"] / 1024
@@ -35,13 +36,25 @@ def command(as_json: bool) -> None:
         if one["challenger"]:
             serves += f"; {one['challenger']} answers {one['share']:.1%} as a canary"
         echo(f"\n{name}: {serves if one['champion'] else 'nothing serves it here'}")
-        echo(f"  {'turn under way':<20} {one['turn'] or 'none'}")
+        echo(f"  {'turn under way':<20} {turn_words(one)}")
         for key, count in one["counts"].items():
             echo(f"  {key:<20} {count:<9} {MEANING.get(key, '')}".rstrip())
         if one["last_decision"]:
             said = one["last_decision"]
             words = f"{said['outcome']} by the {said['gate']} gate: {said['reason']}"
             echo(f"  {'last decision':<20} {words}")
+
+
+NO_SERVER = {True: "starting", False: "none runs: flywheel serve PROJECT"}
+
+
+def turn_words(project: dict[str, Any]) -> str:
+    if project["turn"] is None:
+        return "none"
+    if project["turn_alive"] is not False:
+        return str(project["turn"])
+    again = f"flywheel turn {shlex.quote(project['turn_folder'])}"
+    return f"{project['turn']}: stopped; `{again}` goes on with it"
 
 
 MEANING = {
@@ -65,6 +78,7 @@ def status(home: Any) -> dict[str, Any]:
     """The same, as one object."""
     import msgspec
 
+    from app.views.progress_data import locked
     from serving.routing import read
     from serving.server import running
     from storage.overview import known_projects, waiting
@@ -83,12 +97,15 @@ def status(home: Any) -> dict[str, Any]:
             "challenger": route.challenger.name if route and route.challenger else None,
             "share": route.share if route and route.challenger else 0.0,
             "turn": turn.run_id if turn else None,
+            "turn_alive": locked(home.locks / f"turn-{name}.lock") if turn else None,
+            "turn_folder": turn.folder if turn else None,
             "counts": counts(home, name),
             "last_decision": msgspec.to_builtins(decisions[-1]) if decisions else None,
         }
     return {
         "home": str(home.root),
         "server": msgspec.to_builtins(server) if server else None,
+        "starting": server is None and bool(locked(home.locks / "server.lock")),
         "waiting": waiting(home),
         "projects": projects,
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from filelock import FileLock
 
 from flywheel.home import Home
 from tests.app.calling import FLYWHEEL, surroundings
@@ -106,6 +107,34 @@ def test_a_home_where_nothing_happened_says_so(flywheel: Flywheel, tmp_path: Pat
     assert (found["server"], sum(found["waiting"].values()), found["projects"]) == (None, 0, {})
     said = flywheel("status")
     assert said.code == 0 and "none yet" in said.out
+
+
+def test_status_tells_a_stopped_turn_from_one_under_way_and_a_server_that_starts(
+    tmp_path: Path,
+) -> None:
+    import msgspec
+
+    from app.commands.status_ import status, turn_words
+    from serving.presence import only_server
+    from serving.routing import ProjectRoute, Routing, base_deployment, replace
+    from tasks.turns import Turn
+
+    home = Home(tmp_path / "home")
+    for folder in (home.turns, home.locks):
+        folder.mkdir(parents=True)
+    start = base_deployment("sorting", str(SORTING / "base"))
+    route = ProjectRoute(project="sorting", base_model=start.base_model, champion=start)
+    replace(home, Routing(projects={"sorting": route}))
+    turn = Turn(run_id="r", project="sorting", folder=str(SORTING), start=start,
+                configuration="c", sequence=1, snapshot="s")  # fmt: skip
+    (home.turns / "sorting.json").write_bytes(msgspec.json.encode(turn))
+    with FileLock(home.locks / "turn-sorting.lock"), only_server(home):
+        found = status(home)
+        assert turn_words(found["projects"]["sorting"]) == "r" and found["starting"]
+    found = status(home)
+    told = turn_words(found["projects"]["sorting"])
+    assert told == f"r: stopped; `flywheel turn {SORTING}` goes on with it"
+    assert (found["server"], found["starting"]) == (None, False)
 
 
 def test_rollback_of_what_was_never_promoted_is_wrong_usage(
