@@ -144,7 +144,8 @@ def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     played = [(one["problem"], one["attempt"]) for one in entries if one["type"] == "episode"]
     assert len(played) == len(set(played)) == 120
     assert entries[: len(acknowledged)] == acknowledged
-    assert len(model.requests) <= 120 + 3 * 4 + 8  # what was under way at each kill
+    # Under way, or answered and not graded yet, at each kill: more where the machine is busy.
+    assert len(model.requests) <= 120 + 3 * 32
     kept = [one for batch in traces(Home(home), origin="evaluation") for one in batch]
     assert len(kept) == 120
     assert len(grades(Home(home), run_id=found["run"])) == 360
