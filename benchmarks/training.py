@@ -31,7 +31,7 @@ GROUP = 8
 Order = dict[str, Any]
 
 
-def main() -> None:
+def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -86,7 +86,11 @@ def main() -> None:
     parser.add_argument("--ours-only", action="store_true", help="leave TRL out")
     parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = asked()
     if given.worker:
         work()
         return

@@ -9,10 +9,10 @@ from flywheel.lineage import Deployment
 from flywheel.progress import report
 from tasks.gates import Verdict, record
 from tasks.judging import judged
-from tasks.sample import answers
+from tasks.sample import answering, answers
 from tasks.step import step
 from tasks.tracking import log_evaluation
-from tasks.turns import Turn, engine, home, note, project_of
+from tasks.turns import Turn, home, note, project_of
 from tasks.verify import verify_both
 
 
@@ -61,11 +61,7 @@ def answer_heldout(
     turn: Turn, side: str, challenger: dict[str, Any] | None, number: int, problem_ids: list[str]
 ) -> dict[str, Any]:
     """One chunk of held-out problems, answered by one side, graded and committed whole."""
-
-    deployment = turn.start
-    if challenger:
-        deployment = msgspec.convert(challenger, Deployment)
-        engine().load_adapter(deployment.name, home().path(deployment.adapter or ""))
+    deployment = answering(turn, challenger)
     found = answers(
         turn,
         problem_ids,

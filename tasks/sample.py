@@ -7,6 +7,8 @@ their ids and seeds, so that they too are never there twice.
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from flywheel.errors import UsageError
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
@@ -129,6 +131,15 @@ def speaker(turn: Turn) -> Deployment:
     if not project_of(turn).judges:
         return turn.start
     return base_deployment(turn.project, turn.start.base_model)
+
+
+def answering(turn: Turn, challenger: dict[str, Any] | None) -> Deployment:
+    """Who answers for a side: the champion, or the challenger, which the engine then serves."""
+    if challenger is None:
+        return turn.start
+    deployment = msgspec.convert(challenger, Deployment)
+    engine().load_adapter(deployment.name, home().path(deployment.adapter or ""))
+    return deployment
 
 
 def sampler_of(deployment: Deployment) -> "Sampler":

@@ -25,7 +25,7 @@ from flywheel.rows import GOOD, TrainingRow
 from tasks.answered import SOURCES, graded
 from tasks.calibrate import Key, Seen, calibration
 from tasks.preferences import preferred
-from tasks.sample import answers, speaker
+from tasks.sample import answering, answers, speaker
 from tasks.step import step
 from tasks.turns import Turn, engine, environment_of, home, project_of
 
@@ -82,10 +82,7 @@ def judge_pairs(
     from storage.committer import commit
     from storage.inbox import Inbox
 
-    deployment = turn.start
-    if challenger:
-        deployment = msgspec.convert(challenger, Deployment)
-        engine().load_adapter(deployment.name, home().path(deployment.adapter or ""))
+    deployment = answering(turn, challenger)
     pairs = list(held_out_pairs(turn, ids))
     judge = verifier_of(deployment)
     verdicts = asyncio.run(_judged(judge, pairs))

@@ -12,6 +12,7 @@ from typing import Any
 from environments.load import load_environment
 from flywheel.durable import write
 from flywheel.errors import CorruptFile, UsageError
+from flywheel.project import TrainSection
 from trainer.external.contract import (
     Handoff,
     Written,
@@ -92,8 +93,23 @@ def configuration(handoff: Handoff) -> dict[str, Any]:
     Raises:
         UsageError: a setting has no equal in prime-rl.
     """
+    _has_equals(handoff)
+    train = handoff.train
+    return {
+        "max_steps": train.rl.steps,
+        "seq_len": handoff.context,
+        "output_dir": str(handoff.out / "outputs"),
+        "model": {"name": str(handoff.model)},
+        "ckpt": {"interval": train.checkpoint_every},
+        "trainer": _trainer(train),
+        "orchestrator": _orchestrator(handoff),
+        "deployment": _deployment(handoff),
+        "inference": {},
+    }
+
+
+def _has_equals(handoff: Handoff) -> None:
     train, rl = handoff.train, handoff.train.rl
-    model = {"name": str(handoff.model)}
     if handoff.adapter is not None:
         raise UsageError(
             "prime-rl starts adapters anew: merge the champion into the base model first, or take "
@@ -106,49 +122,29 @@ def configuration(handoff: Handoff) -> dict[str, Any]:
             "prime-rl's job has no KL to the start, and a constant learning rate: set "
             'train.rl.kl = 0 and train.schedule = "constant"'
         )
+
+
+def _trainer(train: TrainSection) -> dict[str, Any]:
     lora = {"lora": {"rank": train.rank, "alpha": train.alpha}} if train.method == "lora" else {}
-    clip = {
-        name: value
-        for name, value in (("dppo_mask_low", rl.clip_low), ("dppo_mask_high", rl.clip_high))
-        if value is not None
-    }
+    bounds = (("dppo_mask_low", train.rl.clip_low), ("dppo_mask_high", train.rl.clip_high))
+    clip = {name: value for name, value in bounds if value is not None}
+    optimizer = {"lr": train.learning_rate, "weight_decay": train.weight_decay,
+                 "max_norm": train.clip}  # fmt: skip
+    return {"model": lora, "optim": optimizer, **({"loss": clip} if clip else {})}
+
+
+def _orchestrator(handoff: Handoff) -> dict[str, Any]:
+    rl = handoff.train.rl
+    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    source = {"name": handoff.project, "env": {"taskset": {"id": TASKSET}, "agent": agent}}
+    sampling = {"max_completion_tokens": handoff.max_tokens, "temperature": rl.temperature}
     return {
-        "max_steps": rl.steps,
-        "seq_len": handoff.context,
-        "output_dir": str(handoff.out / "outputs"),
-        "model": model,
-        "ckpt": {"interval": train.checkpoint_every},
-        "trainer": {
-            "model": lora,
-            "optim": {"lr": train.learning_rate, "weight_decay": train.weight_decay,
-                      "max_norm": train.clip},
-            **({"loss": clip} if clip else {}),
-        },
-        "orchestrator": {
-            "batch_size": rl.groups_per_step * rl.group_size,
-            "group_size": rl.group_size,
-            "max_off_policy_steps": rl.max_staleness,
-            "algo": {"type": _algorithm(handoff)},
-            "train": {
-                "sampling": {
-                    "max_completion_tokens": handoff.max_tokens,
-                    "temperature": rl.temperature,
-                },
-                "source": [
-                    {
-                        "name": handoff.project,
-                        "env": {
-                            "taskset": {"id": TASKSET},
-                            "agent": {"harness": {"id": "null"},
-                                      "runtime": {"type": "subprocess"}},
-                        },
-                    }
-                ],
-            },
-        },
-        "deployment": _deployment(handoff),
-        "inference": {},
-    }  # fmt: skip
+        "batch_size": rl.groups_per_step * rl.group_size,
+        "group_size": rl.group_size,
+        "max_off_policy_steps": rl.max_staleness,
+        "algo": {"type": _algorithm(handoff)},
+        "train": {"sampling": sampling, "source": [source]},
+    }
 
 
 def _algorithm(handoff: Handoff) -> str:
