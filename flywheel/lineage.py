@@ -132,9 +132,11 @@ class Calibration(Record, frozen=True, kw_only=True):
 
 
 Outcome = Literal[
-    "passed", "promoted", "refused", "waiting", "canary", "rolled_back", "reconciled", "abandoned"
-]
-"""waiting: a person must say yes. canary: it answers a share of the requests."""
+    "passed", "promoted", "refused", "waiting", "canary", "inconclusive", "rolled_back", "routed",
+    "reconciled", "abandoned",
+]  # fmt: skip
+"""waiting: a person must say yes. canary: it answers a share of the requests. inconclusive: a
+canary ended for want of evidence. routed: shadow or fallbacks were changed."""
 
 
 class Decision(Record, frozen=True, kw_only=True):
@@ -166,8 +168,13 @@ class Deployment(Record, frozen=True, kw_only=True):
     """Path or name of the base model."""
     adapter: str | None = None
     """Folder of its weights relative to the home; None = the base model itself."""
-    kind: Literal["adapter", "full"] = "adapter"
-    """What that folder holds: an adapter of the base model, or a whole model of its shape."""
+    kind: Literal["adapter", "full", "external"] = "adapter"
+    """What that folder holds: an adapter of the base model, or a whole model of its shape;
+    external: there is none, a provider serves it."""
+    provider: str | None = None
+    """Of an external one: its name under the project's [providers]."""
+    variant: dict[str, Any] = field(default_factory=dict)
+    """Of one that answers faster: what it was made of and how. {} = it is no variant."""
     checkpoint_id: str | None = None
     run_id: str | None = None
     registry_version: str | None = None

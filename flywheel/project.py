@@ -8,7 +8,7 @@ import difflib
 import tomllib
 from collections.abc import Set
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -22,12 +22,15 @@ from pydantic import (
 
 from flywheel.errors import ProjectError, unfit
 from flywheel.ids import digest
-
-Url = Annotated[str, Field(pattern=r"^https?://")]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from flywheel.section import Section as Section
+from flywheel.section import Url as Url
+from flywheel.serving_section import (
+    CaptureSection,
+    LimitsSection,
+    ProviderSection,
+    ReleaseSection,
+)
+from flywheel.serving_section import ServingSection as ServingSection
 
 
 class ModelSection(Section):
@@ -41,36 +44,6 @@ class EnvironmentSection(Section):
     installed environment."""
     config: dict[str, Any] = Field(default_factory=dict)
     """What the environment's own configuration takes."""
-
-
-class ServingSection(Section):
-    engine: Literal["embedded", "vllm"] = "embedded"
-    """What runs the model: our own small torch engine, or vLLM (`make install-vllm`)."""
-    engine_url: str | None = Field(None, pattern=r"^https?://")
-    """A vLLM that somebody else runs, without /v1; None = we start and keep one."""
-    device: Literal["cpu", "gpu"] = "cpu"
-    """Of vLLM."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of vLLM's weights; it sets the logprob check's tolerance."""
-    gpu_memory: float = Field(0.9, gt=0, le=1)
-    """Share of a GPU's memory that vLLM takes; less where the trainer has the same GPU."""
-    max_rank: int = Field(16, ge=1)
-    """Largest adapter rank that vLLM makes room for."""
-    host: str = "127.0.0.1"
-    """Of the gateway; wider than this machine needs keys."""
-    port: int = Field(8000, ge=0, le=65535)
-    """Of the gateway; 0 = a free one."""
-    max_tokens: int = Field(512, ge=1)
-    """Longest answer that a request may ask for."""
-    context: int = Field(2048, ge=16)
-    """Longest prompt and answer together, in tokens."""
-    max_choices: int = Field(8, ge=1)
-    """Most answers (`n`) that one request may ask for."""
-    max_concurrent: int = Field(64, ge=1)
-    """Requests in work at one time; one more is told to come again."""
-    unrecorded: Literal["refuse", "serve"] = "refuse"
-    """What becomes of a request that cannot be recorded, because the disk is full: it is refused
-    before anything is spent on it, or it is served and counted as unrecorded."""
 
 
 class ProblemsSection(Section):
@@ -533,6 +506,10 @@ class ScheduleSection(Section):
         return value
 
 
+_ELSEWHERE = ("serving", "capture", "limits", "release", "providers", "timezone", "schedule")
+"""Sections that say where and for whom, not what a turn does."""
+
+
 class Project(Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
     """Of the project, and of the model that clients ask for: a-z, 0-9 and -, a letter first."""
@@ -541,6 +518,11 @@ class Project(Section):
     model: ModelSection
     environment: EnvironmentSection
     serving: ServingSection = ServingSection()
+    capture: CaptureSection = CaptureSection()
+    limits: LimitsSection = LimitsSection()
+    release: ReleaseSection = ReleaseSection()
+    providers: dict[str, ProviderSection] = Field(default_factory=dict)
+    """Models that somebody else serves, by a name of your own."""
     problems: ProblemsSection = ProblemsSection()
     rollouts: RolloutsSection = RolloutsSection()
     curate: CurateSection = CurateSection()
@@ -585,7 +567,7 @@ class Project(Section):
     def digest(self) -> str:
         """Of all that decides what a turn does; not of the folder, the port or the machines."""
         here: Any = {"machine": True, "rl": {"engines"}}
-        left: Any = {"serving": True, "timezone": True, "schedule": True, "train": here}
+        left: Any = {name: True for name in _ELSEWHERE} | {"train": here}
         return digest(self.model_dump(mode="json", exclude=left))
 
 

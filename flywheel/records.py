@@ -318,11 +318,12 @@ class Feedback(Record, frozen=True, kw_only=True):
     project: str
     target: str
     """The id that the sender knows: a trace id of ours, a conversation id, or a response id."""
-    target_kind: Literal["trace", "conversation", "span"] = "trace"
+    target_kind: Literal["trace", "conversation", "span", "episode"] = "trace"
     name: str = "outcome"
     value: Any = None
-    """bool, number, string or JSON (a demonstration: the right answer)."""
-    kind: Literal["boolean", "number", "category", "text", "demonstration"] = "text"
+    """bool, number, string or JSON (a demonstration: the right answer; a preference: the response
+    ids `{"chosen": …, "rejected": …}`)."""
+    kind: Literal["boolean", "number", "category", "text", "demonstration", "preference"] = "text"
     by: str | None = None
     """Who said it."""
     at: int = 0

@@ -1,24 +1,28 @@
 """Writes docs/project.md: every key of flywheel.toml with its default and its meaning, as
-flywheel/project.py has them. `--check` only says whether the page is what it would write."""
+flywheel/project.py and flywheel/serving_section.py have them. `--check` only says whether the page
+is what it would write."""
 
 import ast
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE, PAGE = ROOT / "flywheel" / "project.py", ROOT / "docs" / "project.md"
+SOURCES = ("project.py", "serving_section.py")
+PAGE = ROOT / "docs" / "project.md"
 GIVEN = "must be given"
 HEAD = """# flywheel.toml
 
 Every key, with its default. A key that is not known is an error that names the nearest right one.
-This page is written from `flywheel/project.py` by `python scripts/keys.py`.
+This page is written from `flywheel/project.py` and `flywheel/serving_section.py` by
+`python scripts/keys.py`.
 """
 
 
 def page() -> str:
     classes = {
         node.name: node
-        for node in ast.parse(SOURCE.read_text()).body
+        for source in SOURCES
+        for node in ast.parse((ROOT / "flywheel" / source).read_text()).body
         if isinstance(node, ast.ClassDef)
     }
     parts = [HEAD, "## At the top\n", table(classes["Project"], skip=set(classes))]
@@ -29,12 +33,13 @@ def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[
     """The sections inside of one, each with its own inside it; one that stands twice, once."""
     parts = []
     for key, kind, _, said in fields(classes[name]):
-        inner = kind.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
+        inner = inner_of(kind)
         if inner not in classes or inner in shown:
             continue
         shown.add(inner)
         about = ast.get_docstring(classes[inner])
         title = f"[[{path}{key}]]" if kind.startswith("tuple[") else f"[{path}{key}]"
+        title = f"[{path}{key}.NAME]" if kind.startswith("dict[") else title
         parts += [f"## {title}\n"] + ([f"{plain(about, title)}\n"] if about else [])
         if kind.endswith(" | None") and said:
             parts.append(f"Left out: {said.removeprefix('None = ')}\n")
@@ -48,6 +53,15 @@ def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[
         if inner != "Rule":
             parts += sections(classes, inner, f"{path}{key}.", shown)
     return parts
+
+
+def inner_of(kind: str) -> str:
+    """The section that a field holds, alone, as a list or by names."""
+    kind = kind.removesuffix(" | None")
+    for opens, ends in (("tuple[", ", ...]"), ("dict[str, ", "]")):
+        if kind.startswith(opens):
+            return kind.removeprefix(opens).removesuffix(ends)
+    return kind
 
 
 def shared(node: ast.ClassDef, shown: set[str]) -> set[str]:
@@ -75,10 +89,15 @@ def plain(about: str, title: str) -> str:
 def table(node: ast.ClassDef, skip: set[str]) -> str:
     rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for name, kind, default, meaning in fields(node):
-        if kind.removesuffix(" | None") not in skip and name != "folder":
+        inside = kind.removesuffix(" | None") in skip or by_name(kind, skip)
+        if not inside and name != "folder":
             shown = "[environment]" if kind == "EnvironmentSection" else kind
             rows.append(f"| `{name}` | {cell(shown)} | {cell(default)} | {meaning} |")
     return "\n".join(rows) + "\n"
+
+
+def by_name(kind: str, skip: set[str]) -> bool:
+    return kind.startswith("dict[") and inner_of(kind) in skip
 
 
 def fields(node: ast.ClassDef) -> list[tuple[str, str, str, str]]:

@@ -41,6 +41,12 @@ class Asked(Struct, kw_only=True):
     """Spans of the same trace that it goes on from."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What else the record should say."""
+    spoken: str = "chat.completions"
+    """The dialect that its client speaks: the span's name."""
+    caller: str = ""
+    """Name of the key that it came with; "" = none."""
+    turn: int | None = None
+    """When it got its turn at the engine; None = it did not wait for one."""
 
     @property
     def span_id(self) -> str:
@@ -53,6 +59,10 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
     notes: dict[str, Any] = {"request_id": asked.request_id, **asked.notes}
     if chat.streamed:
         notes["stream"] = True
+    if asked.caller:
+        notes["key"] = asked.caller
+    if asked.turn is not None:
+        notes["queue_ns"] = asked.turn - asked.start
     if asked.first_byte is not None:
         notes["first_byte_ns"] = asked.first_byte - asked.start
     if answer is not None and answer.id:
@@ -73,7 +83,7 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
     return Span(
         id=asked.span_id,
         kind="model",
-        name="chat.completions",
+        name=asked.spoken,
         parents=asked.parents,
         start=asked.start,
         end=time.time_ns(),

@@ -86,6 +86,12 @@ class Chat:
         return self.request.n or 1
 
     @property
+    def longest(self) -> int:
+        """Tokens of an answer, at most."""
+        asked = self.request.max_completion_tokens or self.request.max_tokens
+        return asked or self.limits.max_tokens
+
+    @property
     def wants_logprobs(self) -> bool:
         return bool(self.request.logprobs)
 
@@ -144,9 +150,7 @@ class Chat:
             temperature=request.temperature,
             top_p=request.top_p,
             top_k=request.top_k,
-            max_tokens=request.max_completion_tokens
-            or request.max_tokens
-            or self.limits.max_tokens,
+            max_tokens=self.longest,
             seed=request.seed,
             stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
             other=_others(self.fields),

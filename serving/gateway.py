@@ -18,11 +18,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flywheel.home import Home
 from serving import wire
-from serving.completions import Completions
+from serving.admission import Admission
+from serving.backends import Backends
+from serving.dialects import DIALECTS
 from serving.feedback import Recent, feedback_of, read_feedback
 from serving.following import Following
+from serving.inference import Inference
 from serving.keys import Keys
+from serving.keys import Scope as Right
 from serving.limits import Limits
+from serving.observing import Observers
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError
 from serving.state import EngineState
@@ -30,6 +35,8 @@ from serving.upstream import Upstream
 
 _OPEN = frozenset(("/health", "/ready"))
 """Paths that need no key and tell nothing that does."""
+_RIGHTS: dict[str, Right] = {"/v1/feedback": "feedback", "/metrics": "admin"}
+"""What a key must be allowed at a path; at all others `infer`."""
 
 
 class Gateway:
@@ -48,15 +55,23 @@ class Gateway:
         self.following = Following(home, projects)
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
-        self.completions = Completions(
-            limits, self.following, self.upstream, self.recording, engine
+        self.admission = Admission(limits)
+        self.observers = Observers()
+        self.inference = Inference(
+            limits,
+            self.following,
+            self.admission,
+            Backends(self.upstream, self.recording.counts),
+            self.recording,
+            engine,
+            self.observers,
         )
         self.recent = Recent()
 
     @property
     def application(self) -> ASGIApp:
         routes = [
-            Route("/v1/chat/completions", self.completions, methods=["POST"]),
+            *(Route(path, self.inference, methods=["POST"]) for path in DIALECTS),
             Route("/v1/feedback", Endpoint(self.take_feedback), methods=["POST"]),
             Route("/v1/models", Endpoint(self.models), methods=["GET"]),
             Route("/v1/models/{name:path}", Endpoint(self.model), methods=["GET"]),
@@ -134,7 +149,7 @@ class Gateway:
                 "problem": self.following.problem,
             },
             "recording": {"problem": self.recording.problem},
-            "running": self.completions.running,
+            "running": self.admission.running,
             "counts": dict(self.recording.counts),
         }
 
@@ -170,7 +185,8 @@ class Door:
         try:
             headers = wire.headers_of(scope, self._gateway.limits)
             if scope["path"] not in _OPEN:
-                self._gateway.keys.admit(headers)
+                right = _RIGHTS.get(scope["path"], "infer")
+                scope["flywheel.caller"] = self._gateway.keys.admit(headers, right)
         except ApiError as error:
             self._gateway.recording.counts[f"refused_{error.status}"] += 1
             await wire.refuse(send, error, [(b"x-request-id", request_id.encode())])

@@ -13,9 +13,10 @@ from msgspec import Struct, field
 
 from flywheel.records import Message, Reasoning
 from serving.answer import decode_mended
+from serving.dialects.chat import DONE
 from serving.passing import Replying
 from serving.refusal import ApiError
-from serving.stream import DONE, Events, data_of
+from serving.stream import Events, data_of
 
 Parse = Callable[[Sequence[int]], Awaitable[tuple[Message, bool]]]
 """Sampled ids -> the message, and whether a stop token ended it."""

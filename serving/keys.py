@@ -9,11 +9,32 @@ import hashlib
 import hmac
 import ipaddress
 from functools import lru_cache
+from typing import Literal
 from urllib.parse import urlsplit
 
 from flywheel.errors import UsageError
+from flywheel.records import Record
 from flywheel.settings import Settings
 from serving.refusal import ApiError
+
+Scope = Literal["infer", "feedback", "ingest", "admin"]
+SCOPES: frozenset[Scope] = frozenset(("infer", "feedback", "ingest", "admin"))
+
+
+class Caller(Record, frozen=True, kw_only=True):
+    """Who asks: what its key lets it do."""
+
+    name: str = ""
+    """Of the key, as records, metrics and accounts have it; "" = there are no keys."""
+    scopes: frozenset[Scope] = SCOPES
+    projects: frozenset[str] | None = None
+    """None = all."""
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+
+
+ANYBODY = Caller()
 
 
 class Keys:
@@ -23,14 +44,15 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
-    def admit(self, headers: dict[bytes, bytes]) -> None:
+    def admit(self, headers: dict[bytes, bytes], scope: Scope) -> Caller:
         """
         Raises:
-            ApiError: 401: no key, or none of ours; 403: not from this machine's own programs.
+            ApiError: 401: no key, or none of ours; 403: not from this machine's own programs, or a
+                key that may do other things.
         """
         if not self._hashes:
             _own_program(headers)
-            return
+            return ANYBODY
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         shown = hashlib.sha256(key.strip()).digest()
         # Every key is compared, so that the time taken tells nothing.
@@ -39,6 +61,7 @@ class Keys:
             raise ApiError(
                 401, "no valid key: send `Authorization: Bearer KEY`", code="invalid_api_key"
             )
+        return ANYBODY
 
 
 def keys_of(settings: Settings) -> Keys:

@@ -24,13 +24,16 @@ from serving.answer import Answer, Rewrite, understand
 from serving.capture import Asked, span_of
 from serving.chat import Chat
 from serving.conversation import Offload, messages_of
+from serving.dialects.chat import ChatDialect
+from serving.dialects.contract import Dialect, Speaking
 from serving.limits import Limits
 from serving.refusal import ApiError, Headers, invalid
-from serving.stream import DONE, StreamedAnswer
+from serving.stream import StreamedAnswer
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Asked)
 
+_CHAT = ChatDialect()
 _LARGE = 2**18
 """Bytes from which a body is read in a thread, so that others do not wait for it."""
 _JSON = (b"content-type", b"application/json")
@@ -79,6 +82,10 @@ class Passing(ABC, Generic[A]):
     def names(self, asked: A) -> Headers:
         """What the answer's headers say of its record."""
 
+    def dialect(self, asked: A) -> Dialect:
+        """What its client speaks."""
+        return _CHAT
+
     async def pass_on(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
         await (self._stream if asked.chat.streamed else self._whole)(asked, receive, send, named)
 
@@ -94,15 +101,16 @@ class Passing(ABC, Generic[A]):
             self.record(asked, None, error)
             raise
         asked.first_byte = time.time_ns()
-        body = _rewrite(asked)(data)
+        body = self.dialect(asked).whole(asked, _rewrite(asked)(data))
         self.record(asked, answer, None)
         failpoint("gateway.recorded")
         self.counts["answered"] += 1
         await wire.answer(send, 200, body, [_JSON, *named, *self.names(asked)])
 
     async def _stream(self, asked: A, receive: Receive, send: Send, named: Headers) -> None:
-        client = _Client(send, lambda: [*named, *self.names(asked)], self.limits.read_s)
-        streamed = StreamedAnswer(_rewrite(asked), asked.chat.choices)
+        speaking = self.dialect(asked).stream(asked)
+        client = _Client(send, speaking, lambda: [*named, *self.names(asked)], self.limits.read_s)
+        streamed = StreamedAnswer(_rewrite(asked), asked.chat.choices, speaking)
         failure: ApiError | None = None
         try:
             async with wire.Attended(receive):
@@ -143,8 +151,11 @@ class _Client:
     """The receiving end of one stream. Whoever takes nothing for `patience_s` has left: it would
     hold its place, and the engine's, for as long as it likes."""
 
-    def __init__(self, send: Send, named: Callable[[], Headers], patience_s: float) -> None:
-        self._send, self._named, self._patience_s = send, named, patience_s
+    def __init__(
+        self, send: Send, speaking: Speaking, named: Callable[[], Headers], patience_s: float
+    ) -> None:
+        self._send, self._speaking, self._named = send, speaking, named
+        self._patience_s = patience_s
         self._started = False
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
@@ -159,9 +170,9 @@ class _Client:
 
     async def finish(self, streamed: StreamedAnswer, failure: ApiError | None) -> None:
         if failure is None:
-            await self.send(b"".join(streamed.held) + DONE, last=True)
+            await self.send(b"".join(streamed.held) + self._speaking.end(), last=True)
         elif self._started:
-            await self.send(b"data: " + failure.body() + b"\n\n", last=True)
+            await self.send(self._speaking.fail(failure), last=True)
         else:
             raise failure
 

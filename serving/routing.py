@@ -30,6 +30,11 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     """Is compared with the champion; None = none runs."""
     share: Share = 0.0
     """Of the requests to the project that the challenger answers: its canary. 0 to below 1."""
+    shadow: Deployment | None = None
+    """Is asked a copy of some requests; nobody sees what it answers but the record."""
+    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    fallbacks: tuple[Deployment, ...] = ()
+    """Who answers where the chosen one fails, in this order."""
 
 
 class Routing(Record, frozen=True, kw_only=True):
@@ -44,9 +49,10 @@ def base_deployment(project: str, base_model: str) -> Deployment:
 
 
 def standing(route: ProjectRoute) -> tuple[Deployment, ...]:
-    """What the engine holds for the project: champion, previous and challenger, as far as there."""
-    held = (route.champion, route.previous, route.challenger)
-    return tuple(one for one in held if one is not None)
+    """All that the route names, each once: champion first, then previous, challenger, shadow and
+    fallbacks. The engine holds those of them that are not external."""
+    held = (route.champion, route.previous, route.challenger, route.shadow, *route.fallbacks)
+    return tuple({one.name: one for one in held if one is not None}.values())
 
 
 def canary_of(home: Home, project: str) -> tuple[Deployment, float] | None:

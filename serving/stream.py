@@ -19,8 +19,8 @@ from serving.answer import (
     TokenLogprob,
     decode_mended,
 )
+from serving.dialects.contract import Speaking
 
-DONE = b"data: [DONE]\n\n"
 _MAX_EVENT = 16 * 2**20
 
 
@@ -153,8 +153,8 @@ class Events:
 class StreamedAnswer:
     """The state of one stream: what came so far, and what is held back at its end."""
 
-    def __init__(self, rewrite: Rewrite, choices: int) -> None:
-        self.rewrite, self.expected = rewrite, choices
+    def __init__(self, rewrite: Rewrite, choices: int, speaking: Speaking) -> None:
+        self.rewrite, self.expected, self._speaking = rewrite, choices, speaking
         self.held: list[bytes] = []
         """What may be sent only once the answer is recorded."""
         self.done = False
@@ -187,7 +187,7 @@ class StreamedAnswer:
     def _event(self, event: bytes) -> bytes:
         payload = data_of(event)
         if payload is None:
-            return event + b"\n\n"
+            return self._speaking.comment(event)
         if payload == b"[DONE]":
             self.done = True
             return b""
@@ -198,7 +198,7 @@ class StreamedAnswer:
         self._take(chunk)
         if not chunk.choices and chunk.usage is not None and not self.rewrite.usage:
             return b""
-        return b"data: " + self.rewrite(payload) + b"\n\n"
+        return self._speaking.say(self.rewrite(payload))
 
     def _take(self, chunk: Chunk) -> None:
         self._id = self._id or chunk.id

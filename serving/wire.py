@@ -88,8 +88,9 @@ async def answer_json(send: Send, content: object, headers: Headers, status: int
     await answer(send, status, body, [(b"content-type", b"application/json"), *headers])
 
 
-async def refuse(send: Send, error: ApiError, headers: Headers) -> None:
-    await answer(send, error.status, error.body(), [*error.headers(), *headers])
+async def refuse(send: Send, error: ApiError, headers: Headers, body: bytes | None = None) -> None:
+    """`body`: the error in another protocol's shape; None = in OpenAI's."""
+    await answer(send, error.status, body or error.body(), [*error.headers(), *headers])
 
 
 class Attended:

@@ -22,6 +22,7 @@ from flywheel.records import (
 )
 from serving.answer import Rewrite, usage_of
 from serving.conversation import Offload, message_of
+from serving.dialects.chat import SpeakingChat
 from serving.stream import StreamedAnswer
 from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, events
 
@@ -39,7 +40,7 @@ def delta(index: int = 0, finish: str | None = None, **content: Any) -> dict[str
 
 
 def streamed(data: bytes, *, choices: int = 1, step: int | None = None) -> StreamedAnswer:
-    answer = StreamedAnswer(REWRITE, choices)
+    answer = StreamedAnswer(REWRITE, choices, SpeakingChat())
     for start in range(0, len(data), step or len(data)):
         answer.feed(data[start : start + (step or len(data))])
     return answer
@@ -65,7 +66,7 @@ def test_where_the_network_cuts_a_stream_changes_nothing(step: int | None, end: 
 
 
 def test_the_finish_and_all_after_it_is_held() -> None:
-    answer = StreamedAnswer(REWRITE, 1)
+    answer = StreamedAnswer(REWRITE, 1, SpeakingChat())
     now = answer.feed(stream(delta(content="a"), delta(finish="stop", content="b"), done=False))
     assert b'"a"' in now and b'"b"' not in now
     assert answer.feed(b": still here\n\n" + stream({"choices": [], "usage": {"x": 1}})) == b""
@@ -73,7 +74,7 @@ def test_the_finish_and_all_after_it_is_held() -> None:
 
 
 def test_comments_pass_and_events_of_many_lines_are_one() -> None:
-    answer = StreamedAnswer(REWRITE, 1)
+    answer = StreamedAnswer(REWRITE, 1, SpeakingChat())
     assert answer.feed(b": ping\n\n") == b": ping\n\n"
     many = b'event: x\ndata: {"choices":\ndata: [{"delta": {"content": "hi"}}]}\n\n'
     assert b'"hi"' in answer.feed(many)

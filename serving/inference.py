@@ -1,0 +1,165 @@
+"""Where a model is asked: who is let in, which deployment answers, and where the record goes.
+
+How an answer passes from the engine to its client is `serving.passing`'s. Calls of one
+conversation have one trace id; the committer joins their spans.
+"""
+
+import time
+from contextlib import AbstractAsyncContextManager
+
+from starlette.types import Receive, Scope, Send
+
+from flywheel.ids import new_ulid
+from flywheel.records import Message, Trace
+from serving import wire
+from serving.admission import Admission
+from serving.answer import Answer
+from serving.backends import Backends
+from serving.chat import Chat
+from serving.choosing import choose
+from serving.dialects import DIALECTS
+from serving.dialects.contract import Dialect
+from serving.following import Following
+from serving.keys import Caller
+from serving.limits import Limits
+from serving.observing import Observers
+from serving.passing import Passing, apart, messages_asked, recorded, why_of
+from serving.recording import NotRecorded, Recording
+from serving.refusal import ApiError, Headers
+from serving.routed import SOURCE, Routed
+from serving.state import EngineState
+from serving.upstream import Reply
+
+
+class Inference(Passing[Routed]):
+    """An ASGI endpoint: one for every dialect that a model is asked in."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        following: Following,
+        admission: Admission,
+        backends: Backends,
+        recording: Recording,
+        engine: EngineState,
+        observers: Observers,
+    ) -> None:
+        self.limits, self.following, self.admission = limits, following, admission
+        self.backends, self.recording, self.engine = backends, recording, engine
+        self.observers, self.counts = observers, recording.counts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = scope["flywheel.headers"]
+        caller: Caller = scope["flywheel.caller"]
+        dialect = DIALECTS[scope["path"]]
+        named = [(b"x-request-id", scope["flywheel.request_id"].encode())]
+        self.counts["requests"] += 1
+        asked: Routed | None = None
+        try:
+            # Before its turn: who sends slowly holds up only itself.
+            body = await wire.read_body(headers, receive, self.limits)
+            asked = await self._let_in(dialect, body, scope)
+            project = asked.deployment.project
+            async with self.admission.turn(caller, project, _tokens(asked.chat, body)):
+                asked.turn = time.time_ns()
+                self._choose(asked)
+                await self.pass_on(asked, receive, send, named)
+        except wire.HungUp:
+            self.counts["hung_up"] += 1
+        except ApiError as error:
+            self.counts[f"refused_{error.status}"] += 1
+            named += self.names(asked) if asked else []
+            await wire.refuse(send, error, named, dialect.refuse(error))
+
+    def dialect(self, asked: Routed) -> Dialect:
+        return asked.dialect
+
+    async def _let_in(self, dialect: Dialect, body: bytes, scope: Scope) -> Routed:
+        """All that can be refused is refused here, before anything is spent."""
+        headers: dict[bytes, bytes] = scope["flywheel.headers"]
+        caller: Caller = scope["flywheel.caller"]
+        chat = await apart(body, lambda: dialect.read(body, self.limits))
+        deployment = self.following.resolve(chat.request.model)
+        header = headers.get(b"x-conversation-id")
+        if not self.engine.answers:
+            raise self.engine.refusal()
+        await self.recording.ready()
+        return Routed(
+            chat=chat,
+            dialect=dialect,
+            spoken=dialect.name,
+            caller=caller.name,
+            messages=await apart(body, lambda: self._messages(chat)),
+            answers=deployment.name,
+            deployment=deployment,
+            route=self.following.route(chat.request.model),
+            response_id=f"{dialect.prefix}{new_ulid().lower()}",
+            request_id=scope["flywheel.request_id"],
+            conversation=chat.conversation(None if header is None else _text(header)),
+            user=chat.user(),
+            start=time.time_ns(),
+            template_digest=self.engine.template_digest,
+            tokenizer_digest=self.engine.tokenizer_digest,
+        )
+
+    def _choose(self, asked: Routed) -> None:
+        """By the routing as it stands when its turn has come."""
+        asked.route = self.following.route(asked.chat.request.model)
+        if asked.route is None:
+            return
+        chosen = choose(asked.route, asked.conversation or asked.user)
+        asked.deployment, asked.answers = chosen.deployment, chosen.deployment.name
+        asked.probability = chosen.probability
+        champion = asked.route.champion
+        asked.instead = champion if chosen.deployment != champion else None
+
+    def _messages(self, chat: Chat) -> tuple[Message, ...]:
+        try:
+            return messages_asked(chat, self.recording.offload)
+        except NotRecorded as error:
+            raise self.recording.refusal() from error
+
+    def ask(self, asked: Routed) -> AbstractAsyncContextManager[Reply]:
+        return self.backends.ask(asked)
+
+    def record(self, asked: Routed, answer: Answer | None, failure: BaseException | None) -> None:
+        """
+        Raises:
+            ApiError: it could not be recorded, and the project wants no such answers.
+        """
+        why = None if failure is None else why_of(failure)
+        try:
+            span = recorded(asked, answer, why, self.recording.offload)
+            self.recording.keep_or_count(
+                Trace(
+                    id=asked.trace_id,
+                    project=asked.deployment.project,
+                    source=SOURCE,
+                    external_id=asked.external_id,
+                    origin="production",
+                    spans=(span,),
+                    conversation=asked.external_id,
+                    user=asked.user,
+                )
+            )
+        except NotRecorded as failed:
+            if failure is None:
+                raise self.recording.refusal() from failed
+
+    def names(self, asked: Routed) -> Headers:
+        return [
+            (b"x-flywheel-trace-id", asked.trace_id.encode()),
+            (b"x-flywheel-deployment", asked.deployment.name.encode()),
+        ]
+
+
+def _tokens(chat: Chat, body: bytes) -> int:
+    """The most that it can cost: a token has at least a byte."""
+    return len(body) + chat.choices * chat.longest
+
+
+def _text(header: bytes) -> str:
+    try:
+        return header.decode("utf-8")
+    except UnicodeDecodeError:
+        return header.decode("latin-1")

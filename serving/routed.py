@@ -1,0 +1,35 @@
+"""A client's request on its way to a deployment."""
+
+from flywheel.lineage import Deployment
+from flywheel.records import trace_id
+from serving.capture import Asked
+from serving.dialects.contract import Dialect
+from serving.routing import ProjectRoute
+
+SOURCE = "gateway"
+
+
+class Routed(Asked, kw_only=True):
+    dialect: Dialect
+    deployment: Deployment
+    route: ProjectRoute | None
+    """That chose it; None = the client named the deployment itself."""
+    conversation: str | None
+    """The caller's id. None = this call is a conversation of its own."""
+    user: str | None
+    instead: Deployment | None = None
+    """Of a challenger: the champion, who answers where the engine has not loaded it."""
+
+    def fall_back(self, champion: Deployment) -> None:
+        """While the challenger is away, all requests go to the champion."""
+        self.notes["challenger_absent"] = self.deployment.name
+        self.deployment, self.answers = champion, champion.name
+        self.probability, self.instead = 1.0, None
+
+    @property
+    def external_id(self) -> str:
+        return self.conversation or self.response_id
+
+    @property
+    def trace_id(self) -> str:
+        return trace_id(self.deployment.project, SOURCE, self.external_id)
