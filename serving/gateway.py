@@ -31,6 +31,7 @@ from serving.observing import Observers
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError
 from serving.state import EngineState
+from serving.terms import Terms
 from serving.upstream import Upstream
 
 _OPEN = frozenset(("/health", "/ready"))
@@ -50,8 +51,11 @@ class Gateway:
         limits: Limits,
         keys: Keys,
         engine: EngineState,
+        terms: Terms | None = None,
     ) -> None:
+        """`terms`: what the projects' files say; None = every default."""
         self.projects, self.limits, self.keys, self.engine = projects, limits, keys, engine
+        self.terms = terms or Terms()
         self.following = Following(home, projects)
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)

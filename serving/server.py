@@ -37,6 +37,7 @@ from serving.presence import ServerRecord, announce, being_served, only_server, 
 from serving.presence import running as running
 from serving.realign import realign
 from serving.state import EngineState
+from serving.terms import Terms
 
 _log = logging.getLogger("flywheel.server")
 _DRAIN_S = 30
@@ -154,7 +155,12 @@ class _Life:
         state = EngineState()
         self.keeper = Keeper(home, self.projects, engine, state)
         self.gateway = Gateway(
-            home, self.projects, limits=limits_of(project.serving), keys=keys, engine=state
+            home,
+            self.projects,
+            limits=limits_of(project.serving),
+            keys=keys,
+            engine=state,
+            terms=Terms([project]),
         )
 
     async def run(self) -> None:
