@@ -14,22 +14,19 @@ from pathlib import Path
 
 import msgspec
 
-from flywheel.errors import BadRecord, UsageError
+from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
 from flywheel.progress import report
 from flywheel.records import Record
 from storage import receipts
-from storage.chunk import ChunkRead, read_chunk
 from storage.committer import commit
-from storage.envelope import encode
 from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
-from storage.inbox import Inbox
-from storage.quarantine import quarantine
 from storage.raw import RawStore
 from storage.receipts import Receipt, Reject
 from storage.rows_in import Row, chunks, rows
+from storage.taking import Taking
 from storage.whole import joined
 from storage.zip_in import is_zip, zip_files
 
@@ -163,7 +160,7 @@ class _Import:
 
     def __init__(self, home: Home, project: str, format: str, known: frozenset[str]) -> None:
         self.home, self.project, self.format, self.known = home, project, format, known
-        self.inbox, self.store = Inbox(home), RawStore(home)
+        self.taking = Taking(home, project, format)
         self.tally = _Tally()
 
     def chunk(self, path: str, chunk: list[Row]) -> None:
@@ -179,16 +176,7 @@ class _Import:
         self.tally.add(path, chunk[0].number, receipt)
 
     def _read(self, segment: str, data: bytes, chunk: list[Row], key: str) -> Receipt:
-        read = read_chunk(chunk, key, self.project, self.format, self.store.put)
-        if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
-            self.store.put(data)
-        if read.records:
-            try:
-                self.inbox.append(read.records, name=segment)
-            except BadRecord:
-                _drop_unstorable(read)
-                self.inbox.append(read.records, name=segment)
-        kept = self._quarantine(segment, read) if read.rejects else None
+        read, kept = self.taking.take(segment, chunk, data, key)
         receipt = Receipt(
             traces=read.traces,
             spans=read.spans,
@@ -203,36 +191,3 @@ class _Import:
         if read.records:
             receipts.save(self.home, segment, receipt)
         return receipt
-
-    def _quarantine(self, segment: str, read: ChunkRead) -> str:
-        """All rejects of one chunk as JSON lines, their bytes as text where they are text."""
-        lines = []
-        for line, error, data in read.rejects:
-            entry: dict[str, object] = {
-                "row": line + 1,
-                "field": error.field,
-                "reason": error.reason,
-            }
-            if isinstance(data, str):
-                entry["raw"] = data
-            else:
-                try:
-                    entry["data"] = data.decode()
-                except UnicodeDecodeError:
-                    entry["base64"] = data
-            lines.append(msgspec.json.encode(entry))
-        reason = f"{len(lines)} rows of an import; each line says its own reason"
-        name = f"{segment}.jsonl"
-        return self.home.relative(quarantine(self.home, name, b"\n".join([*lines, b""]), reason))
-
-
-def _drop_unstorable(read: ChunkRead) -> None:
-    """Moves records that have no stored form to the rejects."""
-    stored = []
-    for record in read.records:
-        try:
-            encode(record)
-            stored.append(record)
-        except BadRecord as error:
-            read.rejects.append((0, BadRecord(error.reason), msgspec.json.encode(repr(record))))
-    read.records[:] = stored

@@ -7,7 +7,7 @@ Invariant: no more than one resource's spans are held at once.
 
 import base64
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,14 +44,19 @@ def is_otlp(head: bytes) -> bool:
     return inner[start : start + 1] in (b"", b"\x0a", b"\x10", b"\x12", b"\x1a")
 
 
-def json_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def json_lines(
+    blocks: Iterator[bytes], kind: Literal["spans", "logs"] | None = None
+) -> Iterator[bytes]:
     """One line for each resource.
+
+    Args:
+        kind: what the requests hold. None = told by each.
 
     Raises:
         BadRecord: it breaks off, or is something else, from some place on.
     """
     for data in _resources(blocks):
-        yield _encoder.encode(_read(data)) + b"\n"
+        yield _encoder.encode(_read(data, kind)) + b"\n"
 
 
 def _resources(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -98,27 +103,32 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise BadRecord("is no OTLP in protobuf (a size that has no end)")
 
 
-def _read(data: bytes) -> dict[str, Any]:
+def _read(data: bytes, kind: str | None) -> dict[str, Any]:
     """Spans, or log records: the two requests differ below their first levels only."""
     from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
     from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-    found = _parsed(ResourceSpans, data)
-    spans = [span for scope in found.scope_spans for span in scope.spans] if found else []
-    if found and (any(len(span.trace_id) == 16 for span in spans) or not found.scope_spans):
+    found = None if kind == "logs" else _parsed(ResourceSpans, data)
+    if found is not None and (kind == "spans" or _are_spans(found)):
         scopes = [
             {**_scope(scope), "spans": [_span(span) for span in scope.spans]}
             for scope in found.scope_spans
         ]
         return {"resourceSpans": [{**_resource(found), "scopeSpans": scopes}]}
-    logs = _parsed(ResourceLogs, data)
+    logs = None if kind == "spans" else _parsed(ResourceLogs, data)
     if logs is None:
-        raise BadRecord("is no OTLP in protobuf: neither spans nor log records")
+        said = f"no {kind}" if kind else "neither spans nor log records"
+        raise BadRecord(f"is no OTLP in protobuf: {said}")
     held = [
         {**_scope(scope), "logRecords": [_log(one) for one in scope.log_records]}
         for scope in logs.scope_logs
     ]
     return {"resourceLogs": [{**_resource(logs), "scopeLogs": held}]}
+
+
+def _are_spans(found: Any) -> bool:
+    spans = [span for scope in found.scope_spans for span in scope.spans]
+    return not found.scope_spans or any(len(span.trace_id) == 16 for span in spans)
 
 
 def _parsed(message: Any, data: bytes) -> Any:
