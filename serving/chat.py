@@ -6,7 +6,7 @@ and usage, and the bound on the answer's length are set by us.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -22,6 +22,15 @@ _SEEN = {
     "return_token_ids", "user", "metadata",
 }  # fmt: skip
 Positive = Annotated[int, Meta(ge=1)]
+NATIVE = "flywheel_native"
+"""Field of an answer or a chunk in the chat form: the same in the provider's own words."""
+
+
+class Native(NamedTuple):
+    """A request as its client wrote it, where that is another form than chat completions."""
+
+    protocol: Literal["anthropic"]
+    fields: dict[str, Raw]
 
 
 class ChatRequest(Struct, frozen=True):
@@ -62,6 +71,9 @@ class Chat:
         self.request = decode(body, _typed, limits.depth)
         self.fields = _fields.decode(body)
         self.limits = limits
+        self.native: Native | None = None
+        """Set by a dialect whose protocol a provider speaks too: it gets the client's own words,
+        and each answer or chunk has the provider's own as `NATIVE`, for the dialect to pass on."""
         self._check()
 
     def _check(self) -> None:

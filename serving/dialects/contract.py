@@ -3,7 +3,8 @@
 The chat form (OpenAI's chat completions as vLLM has them, with token ids) is the one inside:
 routing, admission, engines, capture and grading know no other. A dialect turns a client's body into
 it and the answer, whole or event by event, back. Invariant: what the dialect has no word for passes
-through untouched, in both directions.
+through untouched, in both directions: where a provider speaks the client's protocol too, both get
+the other's own words by way of `Chat.native` and `chat.NATIVE`.
 """
 
 from typing import Protocol
