@@ -27,6 +27,11 @@ class ServingSection(Section):
     """A set of vLLM arguments for GPUs, by name. None = one engine as it is."""
     workers: int = Field(1, ge=1, le=64)
     """Gateway processes behind the one port."""
+    log: Literal["text", "json"] = "text"
+    """Form of the server's log: lines for people, or one JSON object a line."""
+    otlp_traces: Url | None = None
+    """Where a span of each request is sent as OTLP, with its path: http://host:4318/v1/traces.
+    None = nowhere. No text of requests or answers is in it."""
     tls_cert: Path | None = None
     """PEM file with the certificate and its chain; None = plain HTTP."""
     tls_key: Path | None = None

@@ -5,7 +5,7 @@ each recorded as a part of a trace. The routing file alone says which deployment
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -17,17 +17,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flywheel.home import Home
+from flywheel.project import Project
 from serving import wire
 from serving.admission import Admission
 from serving.backends import Backends
+from serving.board import Board, Known, OwnBoard
+from serving.control import Heard
 from serving.dialects import DIALECTS
 from serving.feedback import Recent, feedback_of, read_feedback
 from serving.following import Following
 from serving.inference import Inference
+from serving.intake import Intake
+from serving.key_file import Scope as Right
 from serving.keys import Keys
-from serving.keys import Scope as Right
-from serving.limits import Limits
-from serving.observing import Observers
+from serving.limits import Limits, limits_of
+from serving.metrics import Metrics
+from serving.observing import Observers, Seen
+from serving.otlp import PATHS as OTLP_PATHS
+from serving.otlp import Otlp
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError
 from serving.state import EngineState
@@ -36,7 +43,11 @@ from serving.upstream import Upstream
 
 _OPEN = frozenset(("/health", "/ready"))
 """Paths that need no key and tell nothing that does."""
-_RIGHTS: dict[str, Right] = {"/v1/feedback": "feedback", "/metrics": "admin"}
+_RIGHTS: dict[str, Right] = {
+    "/v1/feedback": "feedback",
+    "/metrics": "admin",
+    **dict.fromkeys(OTLP_PATHS, "ingest"),
+}
 """What a key must be allowed at a path; at all others `infer`."""
 
 
@@ -56,11 +67,15 @@ class Gateway:
         """`terms`: what the projects' files say; None = every default."""
         self.projects, self.limits, self.keys, self.engine = projects, limits, keys, engine
         self.terms = terms or Terms()
+        self._own = OwnBoard(Board(Metrics()), self.stands)
+        self.board: Known = self._own
+        """Of all gateway processes; of one that is alone, its own."""
         self.following = Following(home, projects)
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
         self.admission = Admission(limits)
         self.observers = Observers()
+        self.observers.add(self._own.hear)
         self.inference = Inference(
             limits,
             self.following,
@@ -71,14 +86,18 @@ class Gateway:
             self.observers,
         )
         self.recent = Recent()
+        self.intake = Intake(home, self.recording.counts)
+        self.otlp = Otlp(self.intake, self.recording, projects, limits)
 
     @property
     def application(self) -> ASGIApp:
         routes = [
             *(Route(path, self.inference, methods=["POST"]) for path in DIALECTS),
             Route("/v1/feedback", Endpoint(self.take_feedback), methods=["POST"]),
+            *(Route(path, self.otlp, methods=["POST"]) for path in OTLP_PATHS),
             Route("/v1/models", Endpoint(self.models), methods=["GET"]),
             Route("/v1/models/{name:path}", Endpoint(self.model), methods=["GET"]),
+            Route("/metrics", Endpoint(self.metrics), methods=["GET"]),
             Route("/health", Endpoint(self.health), methods=["GET"]),
             Route("/ready", Endpoint(self.ready), methods=["GET"]),
         ]
@@ -96,6 +115,7 @@ class Gateway:
             yield
         finally:
             await self.upstream.close()
+            await self.intake.close()
             self.recording.close()
 
     async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
@@ -131,6 +151,28 @@ class Gateway:
         self.following.resolve(name)
         return 200, _model(name)
 
+    def adopt(self, projects: Sequence[Project]) -> None:
+        """The projects' files as they are now, for requests that come from now on."""
+        self.terms.replace(projects)
+        self.limits = self.inference.limits = self.admission.limits = limits_of(projects[0].serving)
+
+    def report_to(self, board: Known) -> None:
+        """There are others: somebody else knows of all."""
+        self.observers.remove(self._own.hear)
+        self.board = board
+
+    def stands(self, seen: tuple[Seen, ...] = ()) -> Heard:
+        """How this process stands, with what ended since it was last asked."""
+        return Heard(
+            seen=seen,
+            counts=dict(self.recording.counts),
+            running=self.admission.running,
+            problem=self.recording.problem,
+        )
+
+    async def metrics(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        return 200, await self.board.metrics()
+
     async def health(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         routes = self.following.routes()
         ready = self._why_not_ready() is None
@@ -152,9 +194,7 @@ class Gateway:
                 "version": self.following.routing.version,
                 "problem": self.following.problem,
             },
-            "recording": {"problem": self.recording.problem},
-            "running": self.admission.running,
-            "counts": dict(self.recording.counts),
+            **await self.board.health(),
         }
 
     async def ready(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
@@ -214,7 +254,11 @@ class Endpoint:
         except ApiError as error:
             await wire.refuse(send, error, named)
             return
-        await wire.answer_json(send, content, named, status)
+        if isinstance(content, str):
+            text = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8"), *named]
+            await wire.answer(send, status, content.encode(), text)
+        else:
+            await wire.answer_json(send, content, named, status)
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@ behind them."""
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 
 import uvicorn
 
-from flywheel.errors import Busy
+from flywheel.errors import Busy, UsageError
+from flywheel.serving_section import ServingSection
 
 
 class Web(uvicorn.Server):
@@ -19,12 +21,41 @@ class Web(uvicorn.Server):
 
 
 class Listening(socket.socket):
+    secure = False
+    """Whether TLS is spoken on it."""
+
     @property
     def url(self) -> str:
         host, port = self.getsockname()[:2]
         if host in ("0.0.0.0", "::"):
             host = "127.0.0.1"
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check_tls(serving: ServingSection) -> None:
+    """
+    Raises:
+        UsageError: [serving] names one of two files, or what lies there is no certificate and its
+            key.
+    """
+    if (serving.tls_cert is None) != (serving.tls_key is None):
+        raise UsageError("[serving] tls_cert and tls_key go together: one of them is missing")
+    if serving.tls_cert is None:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            serving.tls_cert, serving.tls_key, password=_no_password
+        )
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise UsageError(
+            f"[serving] tls_cert {serving.tls_cert} and tls_key {serving.tls_key} are no PEM "
+            f"certificate and its key: {error}"
+        ) from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted with a password; give one that is not")
 
 
 @contextlib.contextmanager

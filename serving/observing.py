@@ -4,6 +4,7 @@ Metrics count it, guard rails judge by it, the circuit breaker opens by it. It i
 trace is the record.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Literal
 
@@ -43,11 +44,12 @@ class Seen(Record, frozen=True, kw_only=True):
     """Why the answer is not of the form that was asked for; None = it is, or there is none."""
 
 
+_log = logging.getLogger("flywheel.gateway")
 Listener = Callable[[Seen], None]
 
 
 class Observers:
-    """Those who listen. One that fails must not cost an answer: it is counted and dropped."""
+    """Those who listen. One that fails must not cost an answer: it is dropped."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
@@ -55,10 +57,13 @@ class Observers:
     def add(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
+    def remove(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
     def tell(self, seen: Seen) -> None:
         for listener in list(self._listeners):
             try:
                 listener(seen)
             except Exception:
+                _log.exception("one who listens to the gateway failed, and is told nothing more")
                 self._listeners.remove(listener)
-                raise

@@ -7,48 +7,39 @@ journal. `ensure` gives whoever needs a server the running one, or one of its ow
 import argparse
 import asyncio
 import contextlib
-import logging
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-import uvicorn
 import uvloop
 
 from flywheel import children
-from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart
+from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart, UsageError
 from flywheel.home import Home
-from flywheel.progress import report
 from flywheel.project import Project, base_folder, load_project
 from flywheel.settings import Settings, load, quiet_dependencies
 from serving import routing
-from serving.engines.reach import write_access
 from serving.engines.table import ENGINES
-from serving.gateway import Gateway
-from serving.keeper import EngineChild, Keeper, adapters_of
-from serving.keys import Keys, check_host, keys_of
-from serving.limits import limits_of
-from serving.listening import Listening, Web, listen
-from serving.presence import ServerRecord, announce, being_served, only_server, withdraw
+from serving.keeper import EngineChild, adapters_of
+from serving.keys import check_host, keys_of
+from serving.life import Life
+from serving.listening import check_tls, listen
+from serving.logs import log_to
+from serving.presence import ServerRecord, being_served, only_server
 from serving.presence import running as running
 from serving.realign import realign
-from serving.state import EngineState
-from serving.terms import Terms
+from serving.worker import DRAIN_S
 
-_log = logging.getLogger("flywheel.server")
-_DRAIN_S = 30
-"""How long streams may go on after we were told to stop."""
 Reconcile = Callable[[Home, str], None]
 """Brings everything else in line with the routing file; gets the engine's URL."""
 
 
 def serve(
     home: Home,
-    project: Project,
+    projects: Sequence[Project],
     settings: Settings,
     *,
     port: int | None = None,
@@ -60,6 +51,7 @@ def serve(
     """Serves until SIGTERM or SIGINT.
 
     Args:
+        projects: of one base model, which they share; the first one's [serving] is the server's.
         port: of the gateway; 0 = a free one; None = the project's.
         reconcile: is called before the first request is let in.
         engine: not started yet; None = the one that the project names.
@@ -67,15 +59,26 @@ def serve(
 
     Raises:
         Busy: another server has this home, or the port is taken.
-        UsageError: the host is open to others and there are no keys.
+        UsageError: the host is open to others and there are no keys; several base models; TLS
+            files that are none.
         EngineError: the engine does not start.
     """
-    host = host or project.serving.host
-    keys = keys_of(settings)
-    check_host(host, keys)
-    with only_server(home), listen(host, project.serving.port if port is None else port) as at:
-        engine = engine or _engine_of(home, project, settings)
-        life = _Life(home, project, settings, keys, at, engine, reconcile, ready)
+    first = projects[0].serving
+    one_base(projects, settings)
+    host = host or first.host
+    check_host(host, keys_of(settings))
+    check_tls(first)
+
+    def begin(engine_url: str) -> None:
+        for project in projects:
+            _route_base(home, project, settings)
+        reconcile(home, engine_url)
+
+    with only_server(home), listen(host, first.port if port is None else port) as at:
+        at.secure = first.tls_cert is not None
+        engine = engine or _engine_of(home, projects, settings)
+        environment = _environment(home, settings)
+        life = Life(home, projects, at, engine, environment, begin, ready)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(life.run())
 
@@ -123,98 +126,32 @@ def base_model_of(project: Project, settings: Settings) -> Path:
     return model
 
 
-def _engine_of(home: Home, project: Project, settings: Settings) -> EngineChild:
+def one_base(projects: Sequence[Project], settings: Settings) -> None:
+    """
+    Raises:
+        UsageError: several projects that do not stand on one base model.
+    """
+    bases = {str(base_folder(one, settings.models).resolve()) for one in projects}
+    if len(bases) > 1:
+        raise UsageError(
+            "one engine serves one base model, and these projects name several folders: "
+            f"{', '.join(sorted(bases))}. Where they are copies of one model, let [model] base of "
+            "each project name one folder, or one under FLYWHEEL_MODELS "
+            f"({settings.models}); else do with one after the other, or give each a home of its own"
+        )
+
+
+def _engine_of(home: Home, projects: Sequence[Project], settings: Settings) -> EngineChild:
     """FLYWHEEL_ENGINE or `--engine` go before the project's own word."""
-    name = settings.engine or project.serving.engine
-    return ENGINES[name](
+    first = projects[0]
+    names = frozenset(project.name for project in projects)
+    return ENGINES[settings.engine or first.serving.engine](
         home,
-        base_model_of(project, settings),
-        project.serving,
+        base_model_of(first, settings),
+        first.serving,
         settings,
-        lambda: adapters_of(home, frozenset({project.name})),
+        lambda: adapters_of(home, names),
     )
-
-
-class _Life:
-    """One run of the server, from the first socket to the last byte of the journal."""
-
-    def __init__(
-        self,
-        home: Home,
-        project: Project,
-        settings: Settings,
-        keys: Keys,
-        listening: Listening,
-        engine: EngineChild,
-        reconcile: Reconcile,
-        ready: Callable[[ServerRecord], None] | None,
-    ) -> None:
-        self.home, self.project, self.settings = home, project, settings
-        self.listening, self.reconcile, self.ready = listening, reconcile, ready
-        self.projects = frozenset({project.name})
-        state = EngineState()
-        self.keeper = Keeper(home, self.projects, engine, state)
-        self.gateway = Gateway(
-            home,
-            self.projects,
-            limits=limits_of(project.serving),
-            keys=keys,
-            engine=state,
-            terms=Terms([project]),
-        )
-
-    async def run(self) -> None:
-        stop = asyncio.Event()
-        web = Web(
-            uvicorn.Config(
-                self.gateway.application,
-                http="httptools",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=_DRAIN_S,
-                backlog=1024,
-            )
-        )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, _told, stop, web)
-        serving = asyncio.create_task(web.serve([self.listening]))
-        keeping = asyncio.create_task(self._keep())
-        try:
-            waiting = {serving, keeping, asyncio.create_task(stop.wait())}
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if keeping in done and not stop.is_set():
-                await keeping
-        finally:
-            withdraw(self.home)
-            web.should_exit = True
-            try:
-                await serving
-            finally:
-                keeping.cancel()
-                await self.keeper.stop()
-                await asyncio.gather(keeping, return_exceptions=True)
-
-    async def _keep(self) -> None:
-        await self.keeper.start()
-        await asyncio.to_thread(_route_base, self.home, self.project, self.settings)
-        engine_url, access = self.keeper.engine.url, self.keeper.engine.access
-        self.gateway.upstream.point_to(engine_url, access.key)
-        write_access(self.home, access)
-        await asyncio.to_thread(self.reconcile, self.home, engine_url)
-        self.keeper.state.phase = "ready"
-        record = announce(self.home, self.listening.url, engine_url, self.projects, access)
-        report("serving", 1, 1, f"{self.project.name} at {record.url}/v1")
-        if self.ready is not None:
-            self.ready(record)
-        await self.keeper.keep()
-
-
-def _told(stop: asyncio.Event, web: uvicorn.Server) -> None:
-    """The first time we finish what runs; the second time we do not."""
-    web.force_exit = stop.is_set()
-    stop.set()
 
 
 def _route_base(home: Home, project: Project, settings: Settings) -> None:
@@ -258,7 +195,7 @@ def _wait_for(
 def _end(child: subprocess.Popen[bytes]) -> None:
     child.terminate()
     try:
-        child.wait(_DRAIN_S + 15)
+        child.wait(DRAIN_S + 20)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
@@ -278,16 +215,16 @@ def _environment(home: Home, settings: Settings) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> int:
     children.follow_parent()
     parser = argparse.ArgumentParser(prog="serving.server", description=__doc__)
-    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--project", type=Path, action="append", required=True)
     parser.add_argument("--port", type=int)
     parser.add_argument("--host")
     given = parser.parse_args(arguments)
     settings = load()
     quiet_dependencies(settings.at())
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        project = load_project(given.project)
-        serve(settings.at(), project, settings, port=given.port, host=given.host)
+        projects = [load_project(folder) for folder in given.project]
+        log_to(projects[0].serving.log)
+        serve(settings.at(), projects, settings, port=given.port, host=given.host)
     except FlywheelError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -19,6 +19,11 @@ class EngineState:
     """Of the chat template by which the engine puts messages into tokens; None = it did not say."""
     tokenizer_digest: str | None = None
 
+    def become(self, other: "EngineState") -> None:
+        """In a gateway process: what the server says of the engine now."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(other, name))
+
     @property
     def answers(self) -> bool:
         return self.phase == "ready"

@@ -15,7 +15,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from flywheel import durable
-from flywheel.errors import Busy, EngineError, Refused, UsageError
+from flywheel.errors import Busy, EngineError, Refused
 from flywheel.home import Home
 from flywheel.ids import digest, new_ulid
 from flywheel.lineage import Deployment
@@ -117,17 +117,10 @@ def serving(*folders: str) -> Iterator[None]:
     Raises:
         UsageError: several projects that do not stand on one base model.
     """
-    from serving.server import ensure, running
+    from serving.server import ensure, one_base, running
 
     projects = [load_project(Path(folder)) for folder in folders]
-    bases = {str(base_folder(one, settings().models).resolve()) for one in projects}
-    if len(bases) > 1:
-        raise UsageError(
-            "one engine serves one base model, and these projects name several folders: "
-            f"{', '.join(sorted(bases))}. Where they are copies of one model, let [model] base of "
-            "each project name one folder, or one under FLYWHEEL_MODELS "
-            f"({settings().models}); else train the projects one after the other"
-        )
+    one_base(projects, settings())
     server = running(home())
     served = [one for one in projects if server is not None and one.name in server.projects]
     with contextlib.ExitStack() as held:

@@ -12,7 +12,7 @@ Engine = Literal["embedded", "vllm"]
 
 
 @click.command("serve")
-@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.argument("projects", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--port", type=int, help="Of the gateway; 0: a free one.")
 @click.option("--host", help="To listen on; wider than this machine needs keys.")
 @click.option(
@@ -22,9 +22,18 @@ Engine = Literal["embedded", "vllm"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object once it answers.")
 def command(
-    project: Path, port: int | None, host: str | None, engine: Engine | None, as_json: bool
+    projects: tuple[Path, ...],
+    port: int | None,
+    host: str | None,
+    engine: Engine | None,
+    as_json: bool,
 ) -> None:
-    """Serve PROJECT: OpenAI-compatible, every request captured, until Ctrl-C."""
+    """Serve PROJECTS, every request captured, until Ctrl-C.
+
+    Several share one base model and its engine; the first one's [serving] is the server's. Left
+    out: the project in this folder. A change of their files holds at once (SIGHUP: without waiting
+    a second), one that is not sound changes nothing.
+    """
     settings = start(progress=True)
     from flywheel.known import remember
     from flywheel.project import load_project
@@ -35,10 +44,11 @@ def command(
         if as_json:
             echo_json({"url": at.url, "engine_url": at.engine_url, "pid": at.pid})
         else:
-            echo(f"{' '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
+            echo(f"{', '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
 
     if engine is not None:
         settings = settings.model_copy(update={"engine": engine})
-    served = load_project(project)
-    remember(settings.at(), served)
+    served = [load_project(folder) for folder in projects or (Path(),)]
+    for project in served:
+        remember(settings.at(), project)
     serve(settings.at(), served, settings, port=port, host=host, ready=ready)

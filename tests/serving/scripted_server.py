@@ -39,7 +39,7 @@ if __name__ == "__main__":
     try:
         serve(
             home,
-            project,
+            [project],
             settings,
             port=int(sys.argv[2]),
             engine=ScriptedEngine(home, Path(), adapters=lambda: adapters_of(home, projects)),

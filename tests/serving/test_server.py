@@ -346,5 +346,5 @@ def test_a_model_that_is_not_there_is_said_by_name(tmp_path: Path, tiny: Project
     project = tiny.model_copy(update={"model": tiny.model.model_copy(update={"base": "nowhere"})})
     home = Home(tmp_path / "home")
     with pytest.raises(FlywheelError, match="nowhere"):
-        serve(home, project, settings_of(home), port=0)
+        serve(home, [project], settings_of(home), port=0)
     assert running(home) is None and not home.routing.exists()
