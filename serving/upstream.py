@@ -1,34 +1,41 @@
-"""The gateway's connection to the engine: bytes out, bytes in, and errors with a status.
+"""A connection of the gateway's to who answers, an engine (one or several that are equal) or a
+provider: bytes out, bytes in, and errors with a status.
 
-Whatever goes wrong between here and the engine becomes an `ApiError` that the client can act on:
-503 where trying again helps, 504 where it took too long, 502 where the engine broke its word.
+Whatever goes wrong between here and there becomes an `ApiError` that the client can act on: 503
+where trying again helps, 504 where it took too long, 502 where the other side broke its word.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import aiohttp
-import msgspec
 
+from flywheel.errors import EngineError
 from flywheel.masking import masked
 from serving.limits import Limits
 from serving.refusal import ApiError
+from serving.replicas import Replicas
+from serving.upstream_errors import NotLoaded, away, named, no_room, refused
+
+__all__ = ["NotLoaded", "Reply", "Upstream", "away"]
 
 _LAST_BYTES_S = 0.02
 _JSON = {"content-type": "application/json"}
-_BOUNDS = ("max_tokens", "max_completion_tokens")
 
 
 class Reply:
     """The engine's answer while it arrives. Leaving `Upstream.ask` hangs up on what is unread."""
 
     def __init__(
-        self, response: aiohttp.ClientResponse, bound: int, key: str | None = None
+        self,
+        response: aiohttp.ClientResponse,
+        bound: int,
+        key: str | None = None,
+        who: str = "the engine",
     ) -> None:
         """`bound`: the most bytes that it may have."""
-        self._response, self._key = response, key
+        self._response, self._key, self._who = response, key, who
         self._bound = self._left = bound
         self.status = response.status
         self.is_stream = response.content_type == "text/event-stream"
@@ -44,11 +51,11 @@ class Reply:
         return masked(await self._more(), self._key)
 
     async def _more(self) -> bytes:
-        with _named():
+        with named(self._who):
             piece = await self._response.content.readany()
         self._left -= len(piece)
         if self._left < 0:
-            text = f"the engine's answer is larger than {self._bound} bytes"
+            text = f"{self._who}'s answer is larger than {self._bound} bytes"
             raise ApiError(502, text, code="engine_error")
         return piece
 
@@ -60,20 +67,41 @@ class Reply:
 
 
 class Upstream:
-    def __init__(self, limits: Limits) -> None:
-        self._url, self._headers = "", _JSON
+    def __init__(
+        self, limits: Limits, *, who: str = "the engine", silence_s: float | None = None
+    ) -> None:
+        """
+        Args:
+            who: as errors name it.
+            silence_s: until its first byte, and between two; None = what the limits say.
+        """
+        self.who, self._headers = who, dict(_JSON)
+        self.replicas = Replicas()
         self._bound = limits.answer
         self._key: str | None = None
         self._timeout = aiohttp.ClientTimeout(
-            total=limits.total_s, sock_connect=limits.connect_s, sock_read=limits.silence_s
+            total=limits.total_s,
+            sock_connect=limits.connect_s,
+            sock_read=silence_s or limits.silence_s,
         )
         self._session: aiohttp.ClientSession | None = None
 
-    def point_to(self, url: str, key: str | None = None) -> None:
-        """Says where the engine is; must be called before the first request."""
-        self._url = url.rstrip("/").removesuffix("/v1")
+    def point_to(self, url: str | Sequence[str], key: str | None = None) -> None:
+        """Says where the engine is, or its replicas; must be called before the first request."""
+        urls = (url,) if isinstance(url, str) else url
+        self.replicas.become([one.rstrip("/").removesuffix("/v1") for one in urls])
         self._headers = {**_JSON, **({"authorization": f"Bearer {key}"} if key else {})}
         self._key = key
+
+    def point_out(self, url: str, headers: Mapping[str, str], key: str | None) -> None:
+        """The same for one that is not ours, and whose URL has its version in it.
+
+        Args:
+            headers: the key's own too.
+            key: is masked in what comes back.
+        """
+        self.replicas.become([url.rstrip("/")])
+        self._headers, self._key = {**_JSON, **headers}, key
 
     async def open(self) -> None:
         """Must run in the loop that the requests run in."""
@@ -98,110 +126,86 @@ class Upstream:
         boundless: Callable[[], bytes] | None = None,
         *,
         route: str = "/v1/chat/completions",
+        prefix: bytes = b"",
     ) -> AsyncIterator[Reply]:
         """
         Args:
             boundless: the same request without a bound on the answer's length. vLLM refuses a
                 bound that the context has no room for after the prompt; without one it answers as
                 long as there is room, which is less than the bound then.
+            prefix: what requests have in common that begin alike: of several replicas they get the
+                same one.
 
         Raises:
             ApiError: the engine is away, refused the request, or fell silent.
         """
-        response = await self._post(route, body)
+        url, response = await self._reached(route, body, prefix)
         try:
             if response.status != 200:
                 said = await self._said(response)
-                if boundless is None or not _no_room(response.status, said):
-                    raise _refusal(response.status, said)
+                if boundless is None or not no_room(response.status, said):
+                    raise refused(self.who, response, said)
                 response.close()
-                response = await self._post(route, boundless())
+                response = await self._post(url + route, boundless())
                 if response.status != 200:
-                    raise _refusal(response.status, await self._said(response))
-            yield Reply(response, self._bound, self._key)
+                    raise refused(self.who, response, await self._said(response))
+            yield Reply(response, self._bound, self._key, self.who)
         finally:
             response.close()
+            self.replicas.give_back(url)
+
+    async def _reached(
+        self, route: str, body: bytes, prefix: bytes
+    ) -> tuple[str, aiohttp.ClientResponse]:
+        """The first replica that can be reached and has the model, or what the last one said."""
+        tried: set[str] = set()
+        while True:
+            url = self._take(prefix, tried)
+            tried.add(url)
+            others = len(tried) < len(self.replicas.urls)
+            try:
+                response = await self._post(url + route, body)
+            except ApiError as error:
+                self.replicas.give_back(url)
+                if error.code in ("engine_away", "engine_cut"):
+                    self.replicas.lost(url)
+                    if others:
+                        continue
+                raise
+            except BaseException:
+                self.replicas.give_back(url)
+                raise
+            if response.status == 404 and others:
+                # It was started again and has not loaded this model yet.
+                response.close()
+                self.replicas.give_back(url)
+                continue
+            self.replicas.reached(url)
+            return url, response
+
+    def _take(self, prefix: bytes, tried: set[str]) -> str:
+        try:
+            return self.replicas.take(prefix, tried)
+        except EngineError as error:
+            raise away(f"{self.who} cannot be reached; it may be starting") from error
 
     async def _said(self, response: aiohttp.ClientResponse) -> bytes:
-        return masked(await _read_some(response), self._key)
+        with named(self.who):
+            return masked(await response.content.read(64 * 2**10), self._key)
 
-    async def _post(self, route: str, body: bytes) -> aiohttp.ClientResponse:
-        with _named():
+    async def _post(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+        with named(self.who):
             try:
-                return await self._posted(route, body)
+                return await self._posted(url, body)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
                 # A kept connection that the engine had just closed; nothing was answered on it.
-                return await self._posted(route, body)
+                return await self._posted(url, body)
 
-    async def _posted(self, route: str, body: bytes) -> aiohttp.ClientResponse:
+    async def _posted(self, url: str, body: bytes) -> aiohttp.ClientResponse:
         """Where the engine sends us on to is not where the prompt was to go."""
-        assert self._session is not None, "open() first"
+        if self._session is None:
+            await self.open()
+        assert self._session is not None
         return await self._session.post(
-            self._url + route, data=body, headers=self._headers, allow_redirects=False
+            url, data=body, headers=self._headers, allow_redirects=False
         )
-
-
-@contextlib.contextmanager
-def _named() -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise ApiError(504, "the engine took too long", code="engine_timeout") from error
-    except aiohttp.ClientConnectorError as error:
-        raise away("the engine cannot be reached; it may be starting") from error
-    except aiohttp.ClientError as error:
-        text = f"the engine cut the connection: {type(error).__name__}"
-        raise ApiError(502, text, code="engine_cut", retry_after=1) from error
-
-
-class NotLoaded(ApiError):
-    """The engine runs without this one model; another that it has could answer."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(503, message, code="engine_away", retry_after=2)
-
-
-def away(message: str) -> ApiError:
-    return ApiError(503, message, code="engine_away", retry_after=2)
-
-
-async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    with _named():
-        return await response.content.read(64 * 2**10)
-
-
-def _no_room(status: int, body: bytes) -> bool:
-    """Whether the engine refused the bound on the answer's length."""
-    return status == 400 and _words(body)[1] in _BOUNDS
-
-
-def _refusal(status: int, body: bytes) -> ApiError:
-    """The engine's error as ours: 4xx about the request pass, the rest is the engine's fault."""
-    message, param, code = _words(body)
-    if status == 401:
-        return ApiError(502, f"the engine wants another key: {message}", code="engine_error")
-    if status == 404:
-        # The gateway routed it, so the adapter is not there yet: after a restart, for a moment.
-        return NotLoaded(f"the engine has not loaded this model: {message}")
-    if status in (400, 413, 422):
-        return ApiError(400, message, param=param, code=code)
-    if status in (429, 503):
-        return ApiError(status, message, code=code or "engine_busy", retry_after=2)
-    return ApiError(502, f"the engine failed with status {status}: {message}", code="engine_error")
-
-
-def _words(body: bytes) -> tuple[str, str | None, str | None]:
-    try:
-        content: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return body[:500].decode("utf-8", "replace"), None, None
-    error = content.get("error", content) if isinstance(content, dict) else content
-    if not isinstance(error, dict):
-        return str(error)[:500], None, None
-    message = error.get("message") or error.get("detail") or error
-    param, code = error.get("param"), error.get("code")
-    return (
-        str(message)[:2000],
-        param if isinstance(param, str) else None,
-        code if isinstance(code, str) else None,
-    )
