@@ -19,10 +19,12 @@ from serving.control import Engine
 from serving.engines.reach import write_access
 from serving.keeper import EngineChild, Keeper
 from serving.listening import Listening
+from serving.logs import RequestLog
 from serving.metrics import Metrics
 from serving.observing import Observers
 from serving.presence import ServerRecord, announce, withdraw
 from serving.reloading import Reloading
+from serving.spans_out import SpansOut
 from serving.state import EngineState
 from serving.worker import DRAIN_S
 from serving.workers import Workers
@@ -49,6 +51,11 @@ class Life:
         self.state = EngineState()
         self.keeper = Keeper(home, self.names, engine, self.state)
         self.metrics, self.observers = Metrics(), Observers()
+        first = projects[0].serving
+        self.observers.add(RequestLog(first.log).hear)
+        self.spans = SpansOut(first.otlp_traces) if first.otlp_traces else None
+        if self.spans is not None:
+            self.observers.add(self.spans.hear)
         self.reloading = Reloading(projects)
         self.workers = Workers(
             home,
@@ -57,7 +64,7 @@ class Life:
             listening,
             Board(self.metrics),
             self.observers.tell,
-            count=projects[0].serving.workers,
+            count=first.workers,
         )
         self.workers.health = self._health
 
@@ -85,6 +92,8 @@ class Life:
                 await self.workers.stop(DRAIN_S + 5)
             finally:
                 await self.keeper.stop()
+                if self.spans is not None:
+                    await asyncio.to_thread(self.spans.close)
                 await asyncio.gather(living, return_exceptions=True)
 
     def _told(self, stop: asyncio.Event) -> None:
@@ -118,7 +127,9 @@ class Life:
         await asyncio.to_thread(self.begin, url)
         self.state.phase = "ready"
         await self.workers.know(self._engine())
-        record = announce(self.home, self.listening.url, url, self.names, access)
+        record = announce(
+            self.home, self.listening.url, url, self.names, access, self.listening.certificate
+        )
         report("serving", 1, 1, f"{', '.join(sorted(self.names))} at {record.url}/v1")
         if self.ready is not None:
             self.ready(record)

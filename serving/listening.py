@@ -21,15 +21,15 @@ class Web(uvicorn.Server):
 
 
 class Listening(socket.socket):
-    secure = False
-    """Whether TLS is spoken on it."""
+    certificate: str | None = None
+    """PEM file of the certificate that is shown on it; None = no TLS."""
 
     @property
     def url(self) -> str:
         host, port = self.getsockname()[:2]
         if host in ("0.0.0.0", "::"):
             host = "127.0.0.1"
-        scheme = "https" if self.secure else "http"
+        scheme = "https" if self.certificate else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 

@@ -10,6 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from serving.observing import Seen
+
+_requests = logging.getLogger("flywheel.requests")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -29,6 +32,32 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class RequestLog:
+    """A line for each request that ended: as JSON of all, as text of those that went wrong."""
+
+    def __init__(self, form: Literal["text", "json"]) -> None:
+        self._all = form == "json"
+
+    def hear(self, seen: Seen) -> None:
+        wrong = seen.end in ("failed", "cut", "fell_back")
+        if wrong or self._all:
+            fields = {
+                name: value
+                for name, value in msgspec.structs.asdict(seen).items()
+                if value is not None and value != ""
+            }
+            code = f" ({seen.code})" if seen.code else ""
+            _requests.log(
+                logging.WARNING if wrong else logging.INFO,
+                "%s: %s%s, request %s",
+                seen.deployment,
+                seen.end,
+                code,
+                seen.request_id,
+                extra={"fields": fields},
+            )
 
 
 def log_to(form: Literal["text", "json"]) -> None:

@@ -40,6 +40,11 @@ class Seen(Record, frozen=True, kw_only=True):
     cost_usd: float | None = None
     refusal: bool | None = None
     """Whether the model declined; None = there is no whole answer."""
+    trace_id: str = ""
+    """Of the record."""
+    request_id: str = ""
+    traceparent: str | None = None
+    """The caller's own span (W3C Trace Context); None = it sent none."""
     broken: str | None = None
     """Why the answer is not of the form that was asked for; None = it is, or there is none."""
 

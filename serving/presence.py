@@ -6,6 +6,7 @@ whose process is gone is no server, whoever left it.
 
 import contextlib
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,16 @@ class ServerRecord(Record, frozen=True, kw_only=True):
     projects: tuple[str, ...]
     access: Access = Access()
     """What a client of the engine must know beside its URL."""
+    certificate: str | None = None
+    """PEM file of the gateway's, where it speaks TLS."""
+
+    def verify(self) -> ssl.SSLContext | bool:
+        """How httpx trusts it: this very certificate, by whatever name it is reached."""
+        if self.certificate is None:
+            return True
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False
+        return context
 
 
 def running(home: Home) -> ServerRecord | None:
@@ -86,6 +97,7 @@ def announce(
     engine_url: str,
     projects: frozenset[str],
     access: Access = Access(),  # noqa: B008 (it is frozen)
+    certificate: str | None = None,
 ) -> ServerRecord:
     """Writes this process's record, durably. Called once it answers."""
     pid = os.getpid()
@@ -99,6 +111,7 @@ def announce(
         engine_url=engine_url,
         projects=tuple(sorted(projects)),
         access=access,
+        certificate=certificate,
     )
     durable.write(home.server, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     return record

@@ -75,7 +75,7 @@ def serve(
         reconcile(home, engine_url)
 
     with only_server(home), listen(host, first.port if port is None else port) as at:
-        at.secure = first.tls_cert is not None
+        at.certificate = str(first.tls_cert.resolve()) if first.tls_cert else None
         engine = engine or _engine_of(home, projects, settings)
         environment = _environment(home, settings)
         life = Life(home, projects, at, engine, environment, begin, ready)

@@ -49,7 +49,9 @@ def engines(case: Case) -> Iterator[Finding]:
 
 def _gateway(case: Case, record: ServerRecord) -> Iterator[Finding]:
     try:
-        with httpx.Client(base_url=record.url, timeout=_WAIT_S, trust_env=False) as http:
+        with httpx.Client(
+            base_url=record.url, timeout=_WAIT_S, trust_env=False, verify=record.verify()
+        ) as http:
             health: dict[str, Any] = http.get("/health").json()
             ready = http.get("/ready")
     except (httpx.HTTPError, ValueError) as error:

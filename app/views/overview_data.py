@@ -69,7 +69,9 @@ def server(home: Home, *, wait_s: float = 1.0) -> Server | None:
         return None
     said: dict[str, Any] = {}
     try:
-        said = httpx.get(f"{record.url}/health", timeout=wait_s, trust_env=False).json()
+        said = httpx.get(
+            f"{record.url}/health", timeout=wait_s, trust_env=False, verify=record.verify()
+        ).json()
         state, reason = said["engine"]["state"], said["engine"]["reason"] or ""
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         state, reason = "no answer", f"{type(error).__name__}: {error}"

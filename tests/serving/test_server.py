@@ -69,6 +69,12 @@ class Server:
         assert record is not None and record.pid == process.pid
         return record
 
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
     def engine(self) -> int:
         return int((self.home.root / "engine.pid").read_text())
 
@@ -79,10 +85,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     try:
         yield server
     finally:
-        for process in server.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        server.end()
 
 
 def wait(condition: Callable[[], object], seconds: float = 30) -> None:
