@@ -37,14 +37,21 @@ def request_id_of(headers: dict[bytes, bytes]) -> str:
     return f"req-{new_ulid().lower()}"
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
-    """
+async def read_body(
+    headers: dict[bytes, bytes],
+    receive: Receive,
+    limits: Limits,
+    encodings: tuple[bytes, ...] = (b"identity",),
+) -> bytes:
+    """The body as it came, still packed where it is.
+
     Raises:
         ApiError: 408, 413 or 415.
         HungUp: the client left before its body was whole.
     """
-    if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise ApiError(415, "a compressed body is not understood: send it plain")
+    if headers.get(b"content-encoding", b"identity") not in encodings:
+        names = " or ".join(name.decode() for name in encodings)
+        raise ApiError(415, f"the body's content-encoding is not understood: send it {names}")
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > limits.body:
         raise _too_large(limits)
