@@ -1,53 +1,52 @@
 """The journal: how the gateway keeps every answered request without waiting for the disk.
 
 A line of bytes (`storage.envelope.encode`) enters; it is in the operating system before `append`
-returns, so a kill -9 of the process loses nothing, and on the disk within 50 ms. The committer
-reads the files where they lie, whole lines from the offset that its ledger has, in the transaction
-that moves that offset: nothing is read twice. A file belongs to the process that locks it; one that
-is locked by nobody gets no more lines, and goes once all of it is committed.
+returns, so a kill -9 of the process loses nothing, and on the disk within 50 ms (`synced` says
+when: those who wait share one fdatasync, which runs in a thread). The committer reads the files
+where they lie, whole lines from the offset that its ledger has, in the transaction that moves that
+offset: nothing is read twice. A file belongs to the process that locks it; one that is locked by
+nobody gets no more lines, and goes once all of it is committed.
 """
 
-import fcntl
+import contextlib
 import os
 import threading
 import time
 import zlib
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from pathlib import Path
 
-from flywheel import durable
-from flywheel.failpoints import failpoint
 from flywheel.home import Home
-from flywheel.ids import new_ulid
+from storage.journal_file import SUFFIX, OpenFile
 from storage.locks import lock
 
-_SUFFIX = ".journal"
-_GROUP_S = 0.05
-"""The longest that a line waits for its fdatasync."""
+_GROUP_S = 0.025
+"""How long a line waits for others before its fdatasync, where nobody waits for it: half of what a
+power cut may cost, the other half is the disk's."""
 
 
 class Journal:
     """Safe between threads. A forked child gets a file of its own with its first line."""
 
+    _file: OpenFile | None
+    _left: list[OpenFile]
+    """Full ones, whose last lines are to be synced."""
+    _thread: threading.Thread | None
+    _waiters: "list[Future[None]]"
+    _failure: OSError | None
+    """Of the last sync, not yet said."""
+    _dirty_since: float | None
+    _syncing: float | None
+    """Since when the oldest of what is being synced waits."""
+
     def __init__(
-        self,
-        home: Home,
-        *,
-        strict: bool = False,
-        rotate_bytes: int = 64 << 20,
-        rotate_s: float = 3600.0,
+        self, home: Home, *, rotate_bytes: int = 64 << 20, rotate_s: float = 3600.0
     ) -> None:
-        """
-        Args:
-            strict: wait for the disk in every `append`.
-            rotate_bytes, rotate_s: after how much a new file is begun.
-        """
-        self._home, self._strict = home, strict
+        """`rotate_bytes`, `rotate_s`: after how much a new file is begun."""
+        self._home = home
         self._rotate_bytes, self._rotate_s = rotate_bytes, rotate_s
         self._closed = False
-        self._file: _OpenFile | None = None
-        self._failure: OSError | None = None
-        self._thread: threading.Thread | None = None
         self._begin()
 
     def append(self, record: bytes) -> None:
@@ -60,102 +59,120 @@ class Journal:
         line = frame(record)
         if self._pid != os.getpid():
             self._leave_parents()
-        with self._guard:
+        with self._changed:
             if self._closed:
                 raise ValueError("this journal is closed")
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            file = self._current()
-            file.write(line)
-            if self._strict:
-                os.fdatasync(file.handle)
-        self._dirty.set()
+            self._current().write(line)
+            if self._dirty_since is None:
+                self._dirty_since = time.monotonic()
+                self._changed.notify()
+
+    def synced(self) -> "Future[None]":
+        """Done once all that was appended before is on the disk; its error is the disk's."""
+        waiter: Future[None] = Future()
+        with self._changed:
+            if self._dirty_since is None and self._syncing is None:
+                _settle(waiter, self._failure)
+            else:
+                self._waiters.append(waiter)
+                self._changed.notify()
+        return waiter
+
+    @property
+    def behind_s(self) -> float:
+        """How long the oldest line waits for the disk."""
+        since = self._syncing or self._dirty_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def close(self) -> None:
         """Syncs what was written and leaves the file to the committer."""
         if self._pid != os.getpid():
             self._leave_parents()
-        with self._guard:
+        with self._changed:
             self._closed = True
             if self._file is not None:
-                self._file.close()
+                self._left.append(self._file)
             self._file = None
-        self._dirty.set()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._guard = threading.Lock()
-        self._dirty = threading.Event()
-        self._file, self._failure, self._thread = None, None, None
+        self._changed = threading.Condition()
+        self._file, self._thread, self._failure = None, None, None
+        self._left, self._waiters = [], []
+        self._dirty_since = self._syncing = None
 
     def _leave_parents(self) -> None:
-        inherited = self._file
+        inherited = [*self._left, *([self._file] if self._file is not None else [])]
         self._begin()
-        if inherited is not None:
-            os.close(inherited.handle)
+        for file in inherited:
+            os.close(file.handle)
 
-    def _current(self) -> "_OpenFile":
+    def _current(self) -> OpenFile:
         file = self._file
         if file is not None and (
             file.size >= self._rotate_bytes or time.monotonic() - file.since >= self._rotate_s
         ):
-            file.close()
+            self._left.append(file)
             self._file = None
         if self._file is None:
-            self._file = _OpenFile(self._home.journal)
-        if self._thread is None and not self._strict:
-            self._thread = threading.Thread(target=self._sync, daemon=True, name="journal sync")
+            self._file = OpenFile(self._home.journal)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_synced, daemon=True, name="journal")
             self._thread.start()
         return self._file
 
-    def _sync(self) -> None:
-        while not self._closed:
-            self._dirty.wait()
-            time.sleep(_GROUP_S / 2)
-            self._dirty.clear()
-            with self._guard:
-                handle = os.dup(self._file.handle) if self._file else None
-            if handle is None:
-                continue
-            try:
-                os.fdatasync(handle)
-            except OSError as error:
-                self._failure = error
-            finally:
-                os.close(handle)
+    def _keep_synced(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._dirty_since is not None or self._waiters or self._closed
+                )
+                # Whoever waits for the disk is not made to wait for others too.
+                self._changed.wait_for(lambda: self._waiters or self._closed, _GROUP_S)
+                self._syncing, self._dirty_since = self._dirty_since, None
+                waiters, self._waiters = self._waiters, []
+                left, self._left = self._left, []
+                file, closed = self._file, self._closed
+            failure = _sync(left, file)
+            with self._changed:
+                self._syncing = None
+                if failure is not None:
+                    # What a failed sync did not write it will not write later: a new file.
+                    self._failure, self._left = failure, [*self._left, *([file] if file else [])]
+                    self._file = None if self._file is file else self._file
+            for waiter in waiters:
+                _settle(waiter, failure)
+            if closed:
+                return
 
 
-class _OpenFile:
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / (new_ulid() + _SUFFIX)
-        hidden = folder / f".{self.path.name}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        with durable.no_space(self.path):
-            self.handle = os.open(hidden, flags, 0o644)
-            # Locked before it is visible: the committer takes an unlocked file for abandoned.
-            lock(self.handle)
-            os.rename(hidden, self.path)
-            durable.sync_folder(folder)
-        self.size, self.since = 0, time.monotonic()
+def _settle(waiter: "Future[None]", failure: OSError | None) -> None:
+    with contextlib.suppress(InvalidStateError):  # it was given up
+        if failure is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(failure)
 
-    def write(self, line: bytes) -> None:
+
+def _sync(left: list[OpenFile], file: OpenFile | None) -> OSError | None:
+    failure: OSError | None = None
+    for one in left:
         try:
-            with durable.no_space(self.path):
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self.handle, rest) :]
-        except BaseException:
-            os.ftruncate(self.handle, self.size)
-            raise
-        self.size += len(line)
-        failpoint("store.journal_written")
-
-    def close(self) -> None:
-        os.fdatasync(self.handle)
-        fcntl.flock(self.handle, fcntl.LOCK_UN)
-        os.close(self.handle)
+            one.close()
+        except OSError as error:
+            failure = error
+    try:
+        if file is not None:
+            file.sync()
+    except OSError as error:
+        failure = error
+    return failure
 
 
 @dataclass(frozen=True)
@@ -179,12 +196,12 @@ def frame(record: bytes) -> bytes:
 def files(home: Home) -> list[Path]:
     if not home.journal.is_dir():
         return []
-    return sorted(path for path in home.journal.glob(f"*{_SUFFIX}") if path.name[0] != ".")
+    return sorted(path for path in home.journal.glob(f"*{SUFFIX}") if path.name[0] != ".")
 
 
 def name_of(path: Path) -> str:
     """A journal's name in the ledger."""
-    return f"journal:{path.name.removesuffix(_SUFFIX)}"
+    return f"journal:{path.name.removesuffix(SUFFIX)}"
 
 
 def abandoned(path: Path) -> bool:

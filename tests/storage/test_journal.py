@@ -2,6 +2,7 @@ import errno
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def test_files_are_rotated_by_size_and_none_is_lost(home: Home) -> None:
     for number in range(30):
         gateway.append(line(number))
     assert len(journal.files(home)) > 3
+    gateway.synced().result(10)
     commit(home)
     assert len(journal.files(home)) == 1
     gateway.close()
@@ -163,12 +165,67 @@ def test_a_full_disk_leaves_no_half_line_behind(
     assert (report.traces, report.quarantined) == (2, 0)
 
 
-def test_strict_mode_syncs_each_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    gateway, synced, sync = Journal(home, strict=True), [], os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda handle: (synced.append(handle), sync(handle)))
+def test_those_who_wait_for_the_disk_share_one_sync(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, synced, sync = Journal(home), [], os.fdatasync
+    first = threading.Event()
+
+    def slow(handle: int) -> None:
+        synced.append(handle)
+        first.wait(10)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
     gateway.append(line(1))
-    gateway.append(line(2))
+    one = gateway.synced()
+    while not synced:
+        time.sleep(0.001)
+    waiting = []
+    for number in range(2, 10):
+        gateway.append(line(number))
+        waiting.append(gateway.synced())
+    assert not any(future.done() for future in (one, *waiting))
+    first.set()
+    for future in (one, *waiting):
+        future.result(10)
     assert len(synced) == 2
+    gateway.synced().result(10)
+    assert gateway.behind_s == 0
+    gateway.close()
+
+
+def test_a_disk_that_fails_is_said_to_who_waits_and_to_the_next_and_then_a_new_file_is_begun(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Journal(home)
+    gateway.append(line(1))
+    gateway.synced().result(10)
+
+    def broken(handle: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", broken)
+        gateway.append(line(2))
+        with pytest.raises(OSError, match="broken"):
+            gateway.synced().result(10)
+    with pytest.raises(OSError, match="broken"):
+        gateway.append(line(3))
+    gateway.append(line(3))
+    gateway.synced().result(10)
+    assert len(journal.files(home)) == 1 + 1
+    gateway.close()
+    assert commit(home).traces == 3
+
+
+def test_a_line_nobody_waits_for_is_synced_all_the_same(home: Home) -> None:
+    gateway = Journal(home)
+    gateway.append(line(1))
+    until = time.monotonic() + 10
+    while gateway.behind_s and time.monotonic() < until:
+        time.sleep(0.01)
+    assert gateway.behind_s == 0
     gateway.close()
 
 
