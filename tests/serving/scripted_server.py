@@ -3,6 +3,7 @@
 `python -m tests.serving.scripted_server PROJECT_FOLDER PORT`; FLYWHEEL_HOME as ever.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,15 +35,15 @@ if __name__ == "__main__":
     children.follow_parent()
     settings = load()
     home = settings.at()
-    project = load_project(Path(sys.argv[1]))
-    projects = frozenset({project.name})
+    projects = [load_project(Path(folder)) for folder in sys.argv[1].split(os.pathsep)]
+    names = frozenset(project.name for project in projects)
     try:
         serve(
             home,
-            [project],
+            projects,
             settings,
             port=int(sys.argv[2]),
-            engine=ScriptedEngine(home, Path(), adapters=lambda: adapters_of(home, projects)),
+            engine=ScriptedEngine(home, Path(), adapters=lambda: adapters_of(home, names)),
             ready=told,
         )
     except FlywheelError as error:

@@ -163,6 +163,23 @@ def test_a_change_of_the_file_holds_at_once_and_one_that_is_not_sound_changes_no
 
 
 @pytest.mark.slow
+def test_two_projects_are_served_by_one_engine_each_under_its_name(server: Server) -> None:
+    other = server.project.with_name("other")
+    other.mkdir()
+    (other / "flywheel.toml").write_text(TOML.replace('"support"', '"other"'))
+    server.projects += f"{os.pathsep}{other}"
+    record = server.up()
+    assert record.projects == ("other", "support")
+    for name in record.projects:
+        said = httpx.post(f"{record.url}/v1/chat/completions", content=body(model=name))
+        assert said.headers["x-flywheel-deployment"] == f"{name}-v0"
+    assert {one["id"] for one in httpx.get(f"{record.url}/v1/models").json()["data"]} >= {
+        "other",
+        "support",
+    }
+
+
+@pytest.mark.slow
 def test_tls_by_files_and_a_file_that_is_none_is_said(server: Server) -> None:
     cert, key = certificate(server.home.root.parent)
     toml = TOML + f'[serving]\ntls_cert = "{cert}"\ntls_key = "{key}"\n'

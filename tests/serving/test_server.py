@@ -48,12 +48,14 @@ class Server:
         self.project = folder / "project"
         self.project.mkdir(exist_ok=True)
         (self.project / "flywheel.toml").write_text(TOML)
+        self.projects = str(self.project)
+        """Folders, as a PATH has them."""
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, port: int = 0) -> subprocess.Popen[bytes]:
         """Starts a server; does not wait for it."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.serving.scripted_server", str(self.project), str(port)],
+            [sys.executable, "-m", "tests.serving.scripted_server", self.projects, str(port)],
             env={**os.environ, "FLYWHEEL_HOME": str(self.home.root)},
             cwd=ROOT,
             stdout=subprocess.PIPE,
