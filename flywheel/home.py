@@ -66,6 +66,16 @@ class Home:
         return self.root / "server.json"
 
     @property
+    def keys(self) -> Path:
+        """Hashes of the keys that were issued here, and what each allows."""
+        return self.root / "keys.json"
+
+    @property
+    def admission(self) -> Path:
+        """What each key and project used lately: shared by the gateway's processes."""
+        return self.root / "admission"
+
+    @property
     def cache(self) -> Path:
         """What can be made again: environments of grader scripts."""
         return self.root / "cache"

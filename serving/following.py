@@ -9,6 +9,7 @@ import os
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Deployment
+from serving.keys import ANYBODY, Caller
 from serving.refusal import ApiError
 from serving.routing import ProjectRoute, Routing, read, standing
 
@@ -29,16 +30,16 @@ class Following:
         self._refresh()
         return self._routing
 
-    def resolve(self, model: str) -> Deployment:
+    def resolve(self, model: str, caller: Caller = ANYBODY) -> Deployment:
         """The deployment that answers to `model`: a project's name or a deployment's own.
 
         Raises:
-            ApiError: 404: no such model is served here.
+            ApiError: 404: no such model is served here, or none that this caller may know of.
         """
         self._refresh()
         deployment = self._names.get(model)
-        if deployment is None:
-            served = ", ".join(sorted(self._names)) or "none yet"
+        if deployment is None or not caller.may(deployment.project):
+            served = ", ".join(sorted(self.names(caller))) or "none yet"
             raise ApiError(
                 404,
                 f"the model {model[:100]!r} is not served here; served: {served}",
@@ -51,9 +52,9 @@ class Following:
         """The route that chooses for `model`; None = it names one deployment itself."""
         return self.routing.projects.get(model) if model in self._projects else None
 
-    def names(self) -> dict[str, Deployment]:
+    def names(self, caller: Caller = ANYBODY) -> dict[str, Deployment]:
         self._refresh()
-        return self._names
+        return {name: one for name, one in self._names.items() if caller.may(one.project)}
 
     def routes(self) -> list[ProjectRoute]:
         """Those of the projects that this server is for."""

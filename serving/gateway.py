@@ -123,8 +123,9 @@ class Gateway:
         body = await wire.read_body(headers, receive, self.limits)
         said, listed = read_feedback(body, self.limits)
         header = headers.get(b"idempotency-key", b"").decode("latin-1") or None
+        allowed = frozenset(filter(scope["flywheel.caller"].may, self.projects))
         checked = [
-            feedback_of(one, self.projects, self.limits, f"[{place}]: " if listed else "")
+            feedback_of(one, allowed, self.limits, f"[{place}]: " if listed else "")
             for place, one in enumerate(said)
         ]
         await self.recording.ready()
@@ -143,12 +144,12 @@ class Gateway:
         return 202, ({"feedback": results} if listed else results[0])
 
     async def models(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
-        names = self.following.names()
+        names = self.following.names(scope["flywheel.caller"])
         return 200, {"object": "list", "data": [_model(name) for name in sorted(names)]}
 
     async def model(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         name = scope["path_params"]["name"]
-        self.following.resolve(name)
+        self.following.resolve(name, scope["flywheel.caller"])
         return 200, _model(name)
 
     def adopt(self, projects: Sequence[Project]) -> None:
