@@ -116,6 +116,14 @@ class Chat:
         """Of a stream: whether the client asked for the usage chunk."""
         return bool((self.request.stream_options or {}).get("include_usage"))
 
+    @property
+    def response_format(self) -> dict[str, Any] | None:
+        """The form that the answer must have; None = any text will do."""
+        raw = self.fields.get("response_format")
+        asked = msgspec.json.decode(raw) if raw is not None else None
+        known = isinstance(asked, dict) and asked.get("type") in ("json_object", "json_schema")
+        return asked if known else None
+
     def conversation(self, header: str | None) -> str | None:
         """The caller's id of the conversation. None = none was given."""
         if header is not None:

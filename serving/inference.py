@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from starlette.types import Receive, Scope, Send
 
 from flywheel.ids import new_ulid
-from flywheel.records import Message, Trace
+from flywheel.records import Message, Span, Trace
 from serving import wire
 from serving.admission import Admission
 from serving.answer import Answer
@@ -27,6 +27,7 @@ from serving.passing import Passing, apart, messages_asked, recorded, why_of
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError, Headers
 from serving.routed import SOURCE, Routed
+from serving.seeing import answered, turned_away
 from serving.state import EngineState
 from serving.upstream import Reply
 
@@ -55,6 +56,7 @@ class Inference(Passing[Routed]):
         named = [(b"x-request-id", scope["flywheel.request_id"].encode())]
         self.counts["requests"] += 1
         asked: Routed | None = None
+        came = time.time_ns()
         try:
             # Before its turn: who sends slowly holds up only itself.
             body = await wire.read_body(headers, receive, self.limits)
@@ -64,9 +66,11 @@ class Inference(Passing[Routed]):
                 asked.turn = time.time_ns()
                 self._choose(asked)
                 await self.pass_on(asked, receive, send, named)
-        except wire.HungUp:
+        except wire.HungUp as error:
             self.counts["hung_up"] += 1
+            self._turned_away(asked, error, dialect, caller, came)
         except ApiError as error:
+            self._turned_away(asked, error, dialect, caller, came)
             self.counts[f"refused_{error.status}"] += 1
             named += self.names(asked) if asked else []
             await wire.refuse(send, error, named, dialect.refuse(error))
@@ -79,7 +83,7 @@ class Inference(Passing[Routed]):
         headers: dict[bytes, bytes] = scope["flywheel.headers"]
         caller: Caller = scope["flywheel.caller"]
         chat = await apart(body, lambda: dialect.read(body, self.limits))
-        deployment = self.following.resolve(chat.request.model)
+        deployment = self.following.resolve(chat.request.model, caller)
         header = headers.get(b"x-conversation-id")
         if not self.engine.answers:
             raise self.engine.refusal()
@@ -128,6 +132,7 @@ class Inference(Passing[Routed]):
             ApiError: it could not be recorded, and the project wants no such answers.
         """
         why = None if failure is None else why_of(failure)
+        span: Span | None = None
         try:
             span = recorded(asked, answer, why, self.recording.offload)
             self.recording.keep_or_count(
@@ -144,7 +149,19 @@ class Inference(Passing[Routed]):
             )
         except NotRecorded as failed:
             if failure is None:
-                raise self.recording.refusal() from failed
+                failure = self.recording.refusal()
+                raise failure from failed
+        finally:
+            self.observers.tell(answered(asked, span, answer, failure))
+
+    def _turned_away(
+        self, asked: Routed | None, error: Exception, dialect: Dialect, caller: Caller, at: int
+    ) -> None:
+        """Whoever had its turn was told of as its record was written."""
+        if asked is None or asked.turn is None:
+            self.observers.tell(
+                turned_away(asked, error, dialect=dialect.name, caller=caller.name, at=at)
+            )
 
     def names(self, asked: Routed) -> Headers:
         return [
