@@ -36,6 +36,7 @@ COMMANDS = {
     "evaluate": "Compare the open turn's candidate with the champion.",
     "promote": "Promote a candidate, if the gates let it.",
     "canary": "Let a version answer a share of the requests.",
+    "estimate": "What a version would have earned on recent traffic.",
     "rollback": "Put the previous deployment back.",
     "eval": "Try any model on any environment.",
     "replay": "Recorded traces under another version of a reward.",

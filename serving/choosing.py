@@ -6,7 +6,7 @@ user's) and the challenger's name. A request that names neither is drawn for. No
 
 import random
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flywheel.lineage import Deployment
 from serving.routing import ProjectRoute
@@ -32,6 +32,14 @@ def choose(route: ProjectRoute, sticky: str | None) -> Choice:
     if drawn < route.share:
         return Choice(challenger, route.share)
     return Choice(route.champion, 1.0 - route.share)
+
+
+def drawing(route: ProjectRoute, chosen: Deployment) -> dict[str, Any]:
+    """Between whom it was drawn, and how likely each was: what estimates from logged choices need,
+    whoever answers in the end. Only where there is a challenger with a share."""
+    assert route.challenger is not None
+    among = {route.champion.name: 1.0 - route.share, route.challenger.name: route.share}
+    return {"chosen": chosen.name, "among": among}
 
 
 def place_of(sticky: str, challenger: str) -> float:

@@ -16,7 +16,7 @@ from serving.admission import Admission
 from serving.answer import Answer
 from serving.backends import Backends
 from serving.chat import Chat
-from serving.choosing import choose
+from serving.choosing import choose, drawing
 from serving.dialects import DIALECTS
 from serving.dialects.contract import Dialect
 from serving.following import Following
@@ -116,6 +116,8 @@ class Inference(Passing[Routed]):
         asked.probability = chosen.probability
         champion = asked.route.champion
         asked.instead = champion if chosen.deployment != champion else None
+        if asked.route.challenger is not None and asked.route.share:
+            asked.notes["drawn"] = drawing(asked.route, chosen.deployment)
 
     def _messages(self, chat: Chat) -> tuple[Message, ...]:
         try:

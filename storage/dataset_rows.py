@@ -109,6 +109,16 @@ def difference(home: Home, dataset: Dataset, other: Dataset) -> Difference:
     )
 
 
+def identities(home: Home, dataset: Dataset) -> list[tuple[str, str | None, str | None]]:
+    """(trace, problem, conversation) of its rows, each once."""
+    file = str(_file(home, dataset))
+    with _memory(file) as database:
+        return database.execute(
+            "SELECT DISTINCT trace_id, problem_id, conversation FROM read_parquet($file)",
+            {"file": file},
+        ).fetchall()
+
+
 def dropped(home: Home, dataset: Dataset, *, rule: str = "", limit: int = 200) -> DroppedPage:
     """Rows that did not get in, each with the rule and why: the examples that were kept.
 

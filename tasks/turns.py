@@ -130,6 +130,15 @@ def serving(*folders: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def served_now(folder: str) -> Iterator[None]:
+    """With a server that answers for the project, and without its turn: for what only looks."""
+    from serving.server import ensure
+
+    with ensure(home(), load_project(Path(folder)), settings()):
+        yield
+
+
 def open_turn(folder: str, ingested: dict[str, Any], *, fresh: bool = False) -> Turn:
     """The turn under way, or a new one over everything committed by now.
 
