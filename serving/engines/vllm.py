@@ -18,6 +18,7 @@ from flywheel.errors import CorruptFile, MissingPart, Refused
 from flywheel.home import Home
 from flywheel.project import ServingSection
 from serving.engines.adapter_files import is_tied, tensors_of
+from serving.engines.presets import role_of
 from serving.engines.reach import Access
 from serving.engines.rendering import Rendered, rendered
 from serving.engines.supervised import Adapters, Supervised
@@ -63,6 +64,7 @@ class VllmProcess(Supervised):
         if in_place:
             self._variables["VLLM_SERVER_DEV_MODE"] = "1"
         rank_room(serving.max_rank)  # is told now, not after a minute
+        self._role = role_of(home, serving)
         self._key = secrets.token_urlsafe(24)
         self._rendered = Rendered(why="not compared yet")
 
@@ -139,11 +141,11 @@ class VllmProcess(Supervised):
         launcher = [str(self._python), "-P", str(_HERE / "launch_vllm.py"), str(self.port)]
         with self.log.open("ab") as output:
             return subprocess.Popen(
-                [*launcher, *flags(self.model, self._serving)],
+                [*launcher, *flags(self.model, self._serving, self._role)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**_inherited(), **self._environment(), **self._variables},
+                env={**inherited(), **self._environment(), **self._variables},
                 # Sockets lie here by a relative name: their paths may only be 107 bytes long.
                 cwd=sockets,
                 start_new_session=True,
@@ -156,11 +158,12 @@ class VllmProcess(Supervised):
             key=self._key,
             threads=self._threads,
             place=self._place,
+            role=self._role,
         )
 
 
-def python_of(environment: Path, device: str) -> Path:
-    """vLLM's Python.
+def python_of(environment: Path, device: str | None) -> Path:
+    """vLLM's Python; `device`: None = whichever it was made for.
 
     Raises:
         MissingPart: it is not there, or was made for another device.
@@ -174,7 +177,7 @@ def python_of(environment: Path, device: str) -> Path:
         )
     stamp = environment / ".installed"
     made_for = stamp.read_text().split()[0] if stamp.is_file() and stamp.stat().st_size else device
-    if made_for != device:
+    if device is not None and made_for != device:
         raise MissingPart(
             f"the vLLM at {environment} is built for the {made_for}, and [serving] device is "
             f"{device}: `{bring}`"
@@ -182,7 +185,7 @@ def python_of(environment: Path, device: str) -> Path:
     return python
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Our environment without what is meant for our own Python, or would steer vLLM unseen."""
     ours = ("PYTHON", "VIRTUAL_ENV", "FLYWHEEL_", "VLLM_", "PREFECT_", "MLFLOW_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

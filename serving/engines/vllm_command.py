@@ -4,12 +4,12 @@ docs/decisions/vllm.md says why each stands here.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from flywheel.errors import EngineError, UsageError
 from flywheel.project import ServingSection
 from serving.engines.adapter_files import linear_modules
+from serving.engines.presets import Arguments, Role, spelled
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those that vLLM makes room for."""
@@ -25,48 +25,79 @@ _SMOL = "named SmolLM, trained by Hugging Face"
 _HERE = Path(__file__).resolve().parent
 
 
-def flags(model: Path, serving: ServingSection) -> Iterator[str]:
-    """The arguments after host and port.
+def flags(model: Path, serving: ServingSection, role: Role | None = None) -> list[str]:
+    """The arguments after host and port; a preset's own go before ours where both have one.
 
     Raises:
         UsageError: [serving] asks for what vLLM cannot do.
     """
-    most = max(64, serving.max_concurrent)
-    yield from ("--model", str(model), "--served-model-name", "base")
-    yield from ("--dtype", serving.dtype, "--max-model-len", str(serving.context))
-    # Its default, raw, is before temperature: not what the tokens were drawn from.
-    yield from ("--logprobs-mode", "processed_logprobs")
-    # Sampling that a request does not name is OpenAI's, not the model folder's.
-    yield from ("--generation-config", "vllm")
-    yield from ("--enable-lora", "--max-lora-rank", str(rank_room(serving.max_rank)))
-    yield from ("--max-loras", str(_RESIDENT), "--max-cpu-loras", str(_IN_MEMORY))
-    # Without the output head: adapted, it ends the engine when prompts are scored in a batch.
-    yield from ("--lora-target-modules", *linear_modules(model))
-    yield from ("--enable-prefix-caching", "--enable-prompt-tokens-details")
-    yield from ("--max-num-seqs", str(most))
-    yield from ("--enable-auto-tool-choice", "--tool-call-parser")
-    if _SMOL in _template(model):
-        yield "flywheel_smollm2"
-        yield from ("--tool-parser-plugin", str(_HERE / "vllm_tool_parser.py"))
-        yield from ("--chat-template", str(_HERE / "smollm2.jinja"))
-    else:
-        yield "hermes"
-    yield from ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
+    chosen = role.arguments if role is not None else {}
+    return spelled({**_model(model, serving), **_room(serving), **_device(serving), **chosen})
+
+
+def _model(model: Path, serving: ServingSection) -> Arguments:
+    """What a preset may not change."""
+    smol = _SMOL in _template(model)
+    return {
+        "model": str(model),
+        "served-model-name": "base",
+        "dtype": serving.dtype,
+        "max-model-len": serving.context,
+        # Its default, raw, is before temperature: not what the tokens were drawn from.
+        "logprobs-mode": "processed_logprobs",
+        # Sampling that a request does not name is OpenAI's, not the model folder's.
+        "generation-config": "vllm",
+        "enable-lora": True,
+        "max-lora-rank": rank_room(serving.max_rank),
+        # Without the output head: adapted, it ends the engine when prompts are scored in a batch.
+        "lora-target-modules": [*linear_modules(model)],
+        "enable-auto-tool-choice": True,
+        "tool-call-parser": "flywheel_smollm2" if smol else "hermes",
+        **({"tool-parser-plugin": str(_HERE / "vllm_tool_parser.py")} if smol else {}),
+        **({"chat-template": str(_HERE / "smollm2.jinja")} if smol else {}),
+    }
+
+
+def _room(serving: ServingSection) -> Arguments:
+    return {
+        "max-loras": _RESIDENT,
+        "max-cpu-loras": _IN_MEMORY,
+        "enable-prefix-caching": True,
+        "enable-prompt-tokens-details": True,
+        "max-num-seqs": _most(serving),
+        "disable-uvicorn-access-log": True,
+        "uvicorn-log-level": "warning",
+    }
+
+
+def _device(serving: ServingSection) -> Arguments:
     if serving.device == "gpu":
-        yield from ("--gpu-memory-utilization", str(serving.gpu_memory))
-    else:
-        yield "--enforce-eager"
+        return {"gpu-memory-utilization": serving.gpu_memory}
+    return {
+        "enforce-eager": True,
         # A prompt that is split over two steps ends the CPU engine, where its request has a seed.
-        yield "--no-enable-chunked-prefill"
+        "enable-chunked-prefill": False,
         # Steps of seconds, not minutes: answers under way wait for each.
-        yield from ("--max-num-batched-tokens", str(max(_STEP, most, serving.context)))
+        "max-num-batched-tokens": max(_STEP, _most(serving), serving.context),
+    }
+
+
+def _most(serving: ServingSection) -> int:
+    return max(64, serving.max_concurrent)
 
 
 def variables(
-    model: Path, serving: ServingSection, *, key: str, threads: int, place: Path
+    model: Path,
+    serving: ServingSection,
+    *,
+    key: str,
+    threads: int,
+    place: Path,
+    role: Role | None = None,
 ) -> dict[str, str]:
-    """Environment variables; `place` is where its caches lie."""
+    """Environment variables, ours before a preset's; `place` is where its caches lie."""
     common = {
+        **(role.environment if role is not None else {}),
         "VLLM_API_KEY": key,
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",

@@ -73,7 +73,7 @@ def test_on_a_gpu_the_command_is_the_same_and_the_flags_are_not(tmp_path: Path) 
         engine = made("vllm", ServingSection(device=device), settings, Home(tmp_path))
         assert isinstance(engine, VllmProcess)
         flags[device] = (
-            list(vllm_command.flags(engine.model, engine._serving)),
+            vllm_command.flags(engine.model, engine._serving),
             engine._environment(),
         )
     assert "--enforce-eager" in flags["cpu"][0] and "--enforce-eager" not in flags["gpu"][0]
