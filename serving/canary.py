@@ -13,7 +13,7 @@ from flywheel.errors import CorruptFile, EngineError, Refused, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
-from flywheel.lineage import Deployment
+from flywheel.lineage import Deployment, Outcome
 from serving.intents import Intent, begin, conclude, forget, read_intent
 from serving.protocol import load, must_suit, replace_route, route_for
 from serving.reconcile import AdapterHost, alone, finish, settle, unload
@@ -70,14 +70,18 @@ def end_canary(
     version: str | None,
     *,
     engine: AdapterHost | None,
-    registry: Registry,
+    registry: Registry | None,
     by: str,
     reason: str,
+    verdict: Outcome | None = None,
+    evidence: dict[str, Any] | None = None,
 ) -> ProjectRoute:
     """Ends the canary that runs at the moment of the change, not one that was seen before it.
 
     Args:
         version: whose it must be; None = whichever runs.
+        registry: None = MLflow is told by `settle`, which a running server calls at once.
+        verdict: of the canary's tests; None = a person ends it.
 
     Raises:
         UsageError: no canary runs, or that of another version.
@@ -96,6 +100,7 @@ def end_canary(
                 f"{what} answers a share of {project}'s requests{whose}: nothing to end"
             )
         intent = _intent(home, route, runs, 0.0, by, reason)
+        intent = msgspec.structs.replace(intent, verdict=verdict, evidence=evidence or {})
         begin(home, intent)
         new = replace_route(home, route, without_challenger(route))
         return _ended(home, intent, new, registry, engine)
@@ -124,7 +129,7 @@ def _ended(
     home: Home,
     intent: Intent,
     new: ProjectRoute,
-    registry: Registry,
+    registry: Registry | None,
     engine: AdapterHost | None,
 ) -> ProjectRoute:
     finish(home, intent, new, registry)
@@ -134,7 +139,7 @@ def _ended(
 
 
 def without_challenger(route: ProjectRoute) -> ProjectRoute:
-    return msgspec.structs.replace(route, challenger=None, share=0.0)
+    return msgspec.structs.replace(route, challenger=None, share=0.0, since=None)
 
 
 def must_be_share(share: float) -> None:
@@ -168,11 +173,17 @@ def _take_in(
         failpoint("promotion.after_check")
         intent = msgspec.structs.replace(intent, evidence={**intent.evidence, "serving": found})
         begin(home, intent)
-        new = msgspec.structs.replace(route, challenger=candidate, share=intent.share or 0.0)
+        goes_on = intent.ends is None and route.challenger is not None
+        new = msgspec.structs.replace(
+            route,
+            challenger=candidate,
+            share=intent.share or 0.0,
+            since=route.since if goes_on and route.since else intent.at,
+        )
         return intent, replace_route(home, route, new)
     except (Refused, CorruptFile) as error:
         unload(home, candidate, engine)
-        conclude(home, intent, "refused", "serving", str(error), None)
+        conclude(home, intent, "refused", "serving", str(error))
         raise Refused(f"{candidate.name} does not answer a share: {error}") from error
     except EngineError:
         unload(home, candidate, engine)

@@ -1,7 +1,7 @@
 """Intents: what a promotion or rollback is about to do, on disk before it does anything.
 
-One file a project while it is under way. The routing file says afterwards whether it happened:
-`conclude` tells MLflow and the ledger, as often as it is called, and then forgets the intent.
+One file a project while it is under way. The routing file says afterwards whether it happened. The
+Decision is written as often as `decide` is called, once; the intent is forgotten when all know.
 """
 
 import logging
@@ -16,7 +16,6 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment, Outcome
 from flywheel.records import Record
-from serving.registry import Registry
 from serving.routing import ProjectRoute
 from storage.envelope import AnyRecord
 from storage.inbox import Inbox
@@ -41,6 +40,10 @@ class Intent(Record, frozen=True, kw_only=True):
     """Of a canary: of the requests; 0 = it ends."""
     ends: Deployment | None = None
     """The challenger whose canary ends with this; None = none does."""
+    verdict: Outcome | None = None
+    """Of a canary that ends by its tests: rolled_back or inconclusive; None = a person's word."""
+    decided: bool = False
+    """It took effect and is in the ledger; MLflow alone does not know of it yet."""
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -78,18 +81,17 @@ def read_intent(home: Home, project: str) -> Intent | None:
         return None
 
 
-def conclude(
-    home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str, registry: Registry | None
-) -> None:
-    """Writes the Decision, once whatever happens, and forgets the intent.
+def conclude(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str) -> None:
+    """Of what changed nothing: the Decision, once whatever happens, and no intent any more."""
+    decide(home, intent, outcome, gate, reason)
+    forget(home, intent)
 
-    registry: given where what serves changed: its version then learns what decided it.
-    """
-    if registry is not None:
-        learned = {"flywheel.decision": intent.id, "flywheel.evaluation": intent.evaluation_id}
-        registry.tag(intent.target, {key: value for key, value in learned.items() if value})
-        failpoint("promotion.after_alias")
-    happened = outcome in ("promoted", "rolled_back", "canary")
+
+def decide(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str) -> None:
+    """Writes the Decision, once whatever happens."""
+    happened = outcome in ("promoted", "rolled_back", "canary", "inconclusive")
+    back = intent.verdict == "rolled_back" and happened
+    replaces = happened and intent.kind != "canary"
     decision = Decision(
         id=intent.id,
         project=intent.project,
@@ -100,8 +102,8 @@ def conclude(
         at=intent.at,
         run_id=intent.run_id,
         evaluation_id=intent.evaluation_id,
-        deployment=intent.target.name,
-        replaced=intent.replaces.name if happened and intent.kind != "canary" else None,
+        deployment=(intent.replaces if back else intent.target).name,
+        replaced=intent.target.name if back else intent.replaces.name if replaces else None,
         evidence=intent.evidence
         if intent.share is None
         else {**intent.evidence, "share": intent.share},
@@ -109,7 +111,6 @@ def conclude(
     records: list[AnyRecord] = [decision, intent.target] if happened else [decision]
     Inbox(home).append(records, name=f"decision:{intent.id}")
     failpoint("promotion.after_decision")
-    forget(home, intent)
 
 
 def forget(home: Home, intent: Intent) -> None:

@@ -113,7 +113,7 @@ def _take_effect(
         return intent, replace_route(home, route, with_champion(route, candidate))
     except (Refused, CorruptFile) as error:
         unload(home, candidate, engine)
-        conclude(home, intent, "refused", "serving", str(error), None)
+        conclude(home, intent, "refused", "serving", str(error))
         raise Refused(f"{candidate.name} was not promoted: {error}") from error
     except EngineError:
         unload(home, candidate, engine)
@@ -126,7 +126,7 @@ def rollback(
     project: str,
     *,
     engine: AdapterHost | None,
-    registry: Registry,
+    registry: Registry | None,
     by: str,
     reason: str,
 ) -> Deployment:
@@ -137,6 +137,7 @@ def rollback(
 
     engine: None = none runs; the next one starts with what the routing file then names. One that
     fails does not stop a rollback either.
+    registry: None = MLflow is told by `settle`, which a running server calls at once.
 
     Raises:
         UsageError: nothing to go back to.
@@ -146,7 +147,13 @@ def rollback(
         killed = read_intent(home, project)
         settle(home, project, registry, engine)
         route = routing.read(home).projects.get(project)
-        if killed and route and killed.kind == "rollback" and killed.target == route.champion:
+        if (
+            killed
+            and route
+            and killed.kind == "rollback"
+            and killed.target == route.champion
+            and not killed.decided
+        ):
             return route.champion
         if route is None or route.previous is None:
             raise UsageError(f"{project} has no previous deployment to go back to")
@@ -166,7 +173,7 @@ def rollback(
             if engine is not None:
                 load(home, route.previous, engine)
         except Refused as error:
-            conclude(home, intent, "refused", "serving", str(error), None)
+            conclude(home, intent, "refused", "serving", str(error))
             raise
         except EngineError as error:
             _log.warning("rolling %s back without its engine: %s", project, error)

@@ -62,6 +62,7 @@ def with_champion(seen: ProjectRoute, champion: Deployment) -> ProjectRoute:
         previous=seen.champion,
         challenger=None if ends else seen.challenger,
         share=0.0 if ends else seen.share,
+        since=None if ends else seen.since,
     )
 
 

@@ -11,13 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from flywheel.errors import Busy, EngineError, FlywheelError
+from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Decision, Deployment, Outcome
 from flywheel.progress import report
 from serving import routing
-from serving.intents import Intent, aliases_of, conclude, forget, read_intent, took_effect
+from serving.intents import (
+    Intent,
+    aliases_of,
+    begin,
+    conclude,
+    decide,
+    forget,
+    read_intent,
+    took_effect,
+)
 from serving.registry import Registry
 from serving.routing import ProjectRoute, standing
 from storage.inbox import Inbox
@@ -42,6 +54,7 @@ def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> lis
     a living process is left to that.
     """
     from serving.registry_pages import write_pages
+    from storage.committer import commit
 
     routed = routing.read(home).projects
     left = {path.stem for path in home.promotions.glob("*.json")}
@@ -51,6 +64,8 @@ def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> lis
             with alone(home, project, wait_s=0.2):
                 done = settle(home, project, registry, engine) + _align(home, project, registry)
                 if done:
+                    with contextlib.suppress(Busy):  # then they are as of the last commit
+                        commit(home, wait_s=5)
                     write_pages(home, registry, project)
                 told += done
         except Busy:
@@ -65,13 +80,15 @@ def reconcile(home: Home, registry: Registry, engine: AdapterHost | None) -> lis
 def settle(
     home: Home,
     project: str,
-    registry: Registry,
+    registry: Registry | None,
     engine: AdapterHost | None,
     *,
     again: Deployment | None = None,
 ) -> list[str]:
-    """Ends what a killed process left, the way the routing file says that it went.
+    """Ends what a killed process left, or one that had no time for MLflow, the way the routing file
+    says that it went.
 
+    registry: None = MLflow is told another time.
     again: what is about to be promoted; a killed try of the same leaves no Decision.
     """
     intent = read_intent(home, project)
@@ -83,6 +100,8 @@ def settle(
         finish(home, intent, route, registry)
         if engine is not None and intent.ends is not None:
             unload(home, intent.ends, engine)
+        if intent.decided:
+            return [f"{what} took effect; MLflow knows now"]
         return [f"{what} was interrupted after it took effect; finished"]
     if again is not None and again.name == intent.target.name:
         forget(home, intent)
@@ -90,7 +109,7 @@ def settle(
     if engine is not None:
         unload(home, intent.target, engine)
     reason = f"the {intent.kind} was interrupted before it took effect: {intent.reason}"
-    conclude(home, intent, "abandoned", "serving", reason, None)
+    conclude(home, intent, "abandoned", "serving", reason)
     return [f"{what} was interrupted before it took effect; abandoned"]
 
 
@@ -146,31 +165,40 @@ def _record_found(home: Home, route: ProjectRoute) -> None:
     Inbox(home).append([found, route.champion])
 
 
-def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry) -> None:
+def finish(home: Home, intent: Intent, route: ProjectRoute, registry: Registry | None) -> None:
     """What follows the routing file, after it was replaced; may be done twice.
+
+    registry: None = the ledger alone learns of it now, and the intent stays for `settle`.
 
     Raises:
         FlywheelError: MLflow or the inbox cannot be written to. The champion serves nevertheless.
     """
-    report("telling MLflow and the ledger", 0, None)
-    wanted = aliases_of(route)
+    report("telling the ledger" if registry is None else "telling MLflow and the ledger", 0, None)
     outcome, gate = _ENDS[intent.kind]
+    if intent.verdict is not None:
+        outcome, gate = intent.verdict, "canary"
     try:
-        gone = [one.registry_version for one in (intent.target, intent.ends) if one is not None]
-        if registry.aliases(intent.project).get("challenger") in gone:
-            wanted.setdefault("challenger", None)
-        registry.set_aliases(intent.project, wanted)
-        conclude(
-            home,
-            intent,
-            outcome,
-            gate,
-            intent.reason,
-            registry,
-        )
+        decide(home, intent, outcome, gate, intent.reason)
+        if registry is None:
+            begin(home, msgspec.structs.replace(intent, decided=True))
+        else:
+            _tell(intent, route, registry)
+            forget(home, intent)
     except FlywheelError as error:
         done = "does not answer a share any more" if intent.share == 0 else "serves now"
         raise _not_told(intent.target, done, error) from error
+
+
+def _tell(intent: Intent, route: ProjectRoute, registry: Registry) -> None:
+    """MLflow's aliases, and what decided of the version."""
+    wanted = aliases_of(route)
+    gone = [one.registry_version for one in (intent.target, intent.ends) if one is not None]
+    if registry.aliases(intent.project).get("challenger") in gone:
+        wanted.setdefault("challenger", None)
+    registry.set_aliases(intent.project, wanted)
+    learned = {"flywheel.decision": intent.id, "flywheel.evaluation": intent.evaluation_id}
+    registry.tag(intent.target, {key: value for key, value in learned.items() if value})
+    failpoint("promotion.after_alias")
 
 
 @contextlib.contextmanager

@@ -30,6 +30,9 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     """Is compared with the champion; None = none runs."""
     share: Share = 0.0
     """Of the requests to the project that the challenger answers: its canary. 0 to below 1."""
+    since: int | None = None
+    """When its canary began, nanoseconds; another share does not begin it anew. None = none runs,
+    or one that nobody recorded."""
     shadow: Deployment | None = None
     """Is asked a copy of some requests; nobody sees what it answers but the record."""
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
@@ -46,6 +49,23 @@ class Routing(Record, frozen=True, kw_only=True):
 def base_deployment(project: str, base_model: str) -> Deployment:
     """Deployment 0 of a project: the base model as it is."""
     return Deployment(name=f"{project}-v0", project=project, version=0, base_model=base_model)
+
+
+def external_deployment(project: str, provider: str, base_model: str) -> Deployment:
+    """A provider's model, as what answers for a project. It has no weights here."""
+    return Deployment(
+        name=f"{project}-{provider}",
+        project=project,
+        version=0,
+        base_model=base_model,
+        kind="external",
+        provider=provider,
+    )
+
+
+def is_external(deployment: Deployment) -> bool:
+    """Whether no engine of ours holds it."""
+    return deployment.kind == "external"
 
 
 def standing(route: ProjectRoute) -> tuple[Deployment, ...]:
