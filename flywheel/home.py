@@ -61,6 +61,11 @@ class Home:
         return self.root / "promotions"
 
     @property
+    def releases(self) -> Path:
+        """What guard rails counted of the canary that runs, one file a project."""
+        return self.root / "releases"
+
+    @property
     def server(self) -> Path:
         """The running server's record: pid, URLs, projects."""
         return self.root / "server.json"
@@ -74,6 +79,21 @@ class Home:
     def admission(self) -> Path:
         """What each key and project used lately: shared by the gateway's processes."""
         return self.root / "admission"
+
+    @property
+    def stitching(self) -> Path:
+        """Which answer ended which history: what conversations are known by."""
+        return self.root / "stitching"
+
+    @property
+    def redaction_key(self) -> Path:
+        """Makes other names of redacted ones, the same for the same."""
+        return self.root / "redaction.key"
+
+    @property
+    def repeats(self) -> Path:
+        """What the gateway was told lately: one SQLite file, see `storage.repeats`."""
+        return self.root / "repeats.sqlite"
 
     @property
     def cache(self) -> Path:

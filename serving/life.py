@@ -12,7 +12,7 @@ from typing import Any
 from flywheel.errors import FlywheelError
 from flywheel.home import Home
 from flywheel.progress import report
-from flywheel.project import Project
+from flywheel.project import Project, load_project
 from serving import routing
 from serving.board import Board
 from serving.control import Engine
@@ -26,6 +26,8 @@ from serving.presence import ServerRecord, announce, withdraw
 from serving.reloading import Reloading
 from serving.spans_out import SpansOut
 from serving.state import EngineState
+from serving.terms import Terms
+from serving.watch import Watch
 from serving.worker import DRAIN_S
 from serving.workers import Workers
 
@@ -57,6 +59,14 @@ class Life:
         if self.spans is not None:
             self.observers.add(self.spans.hear)
         self.reloading = Reloading(projects)
+        self.projects, self.terms = projects, Terms(projects)
+        self.watch = Watch(
+            home,
+            self.names,
+            lambda project: self.terms.of(project).release,
+            self._settle,
+        )
+        self.observers.add(self.watch.hear)
         self.workers = Workers(
             home,
             [project.folder for project in projects],
@@ -110,7 +120,8 @@ class Life:
                 self.workers.keep(),
                 self._tell(),
                 self._answer(),
-                self.reloading.keep(self.workers.reload),
+                self.reloading.keep(self._reload),
+                self.watch.keep(),
             )
         ]
         try:
@@ -134,6 +145,16 @@ class Life:
         if self.ready is not None:
             self.ready(record)
         await self.keeper.keep()
+
+    def _settle(self) -> None:
+        """What was decided without MLflow is told to it; while the engine is away it waits."""
+        if self.state.phase == "ready":
+            self.begin(self.keeper.engine.url)
+
+    def _reload(self) -> None:
+        with contextlib.suppress(FlywheelError):  # written again since it was found sound
+            self.terms.replace([load_project(one.folder) for one in self.projects])
+        self.workers.reload()
 
     async def _tell(self) -> None:
         """Lets the gateway processes know the engine as it is, some times a second."""
