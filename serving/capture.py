@@ -2,18 +2,21 @@
 
 Enters: a checked request, the deployment that answers, and what the engine said, whole or cut.
 Leaves: one model span. What was cut never looks complete: no finish reason, and `error` says why.
+What the project's rules redact is in no part of it.
 """
 
 import time
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from flywheel.experts import experts_of
-from flywheel.records import Choice, Message, ModelCall, Span, Tokens
+from flywheel.records import Choice, Message, ModelCall, Sampling, Span, Tokens
 from serving.answer import LARGEST_COUNT, Answer, AnswerChoice, usage_of
 from serving.chat import Chat
 from serving.conversation import Offload, message_of
+from serving.redaction import Redaction
 
 _ROUNDING = 1e-3
 """By which the logarithm of a certain token may be above zero."""
@@ -39,6 +42,8 @@ class Asked(Struct, kw_only=True):
     """That such a request goes to this deployment."""
     parents: tuple[str, ...] = ()
     """Spans of the same trace that it goes on from."""
+    no_tokens: str | None = None
+    """Why what answers can give no token ids; None = it can."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What else the record should say."""
     spoken: str = "chat.completions"
@@ -47,6 +52,12 @@ class Asked(Struct, kw_only=True):
     """Name of the key that it came with; "" = none."""
     turn: int | None = None
     """When it got its turn at the engine; None = it did not wait for one."""
+    last_byte: int | None = None
+    """When the engine's last bytes came."""
+    redaction: Redaction | None = None
+    """None = nothing is redacted."""
+    redacted: bool = False
+    """Whether `messages` are other than what was asked."""
 
     @property
     def span_id(self) -> str:
@@ -63,21 +74,27 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
         notes["key"] = asked.caller
     if asked.turn is not None:
         notes["queue_ns"] = asked.turn - asked.start
-    if asked.first_byte is not None:
-        notes["first_byte_ns"] = asked.first_byte - asked.start
+    for name, at in (("first_byte_ns", asked.first_byte), ("last_byte_ns", asked.last_byte)):
+        if at is not None:
+            notes[name] = at - asked.start
     if answer is not None and answer.id:
         notes["engine_response_id"] = answer.id
     if chat.request.metadata:
         notes["metadata"] = chat.request.metadata
+    tools, sampling = tuple(chat.request.tools or ()), chat.sampling
+    choices = _choices(asked, answer, error, offload, notes)
+    if (redaction := asked.redaction) is not None:
+        tools, sampling = redaction.value(tools), _redacted(sampling, redaction)
+        notes, error = redaction.value(notes), error and redaction.text(error)
     call = ModelCall(
         input=asked.messages,
-        choices=_choices(asked, answer, error, offload, notes),
-        tools=tuple(chat.request.tools or ()),
+        choices=choices,
+        tools=tools,
         model=chat.request.model,
         response_model=asked.answers if answer is not None else None,
         deployment=asked.answers,
         routing_probability=asked.probability,
-        sampling=chat.sampling,
+        sampling=sampling,
         usage=usage_of(answer.usage if answer else None, bool(answer and answer.choices)),
     )
     return Span(
@@ -101,18 +118,28 @@ def _choices(
     doubt = _doubt(answer) if error is None else None
     choices = []
     for choice in answer.choices:
+        message: dict[str, Any] = {"role": "assistant", **choice.message}
+        said = message if asked.redaction is None else asked.redaction.value(message)
         tokens, reason = _tokens(choice, answer, asked)
-        reason = doubt or reason
+        if doubt or asked.redacted or said is not message:
+            tokens, reason = None, doubt or "redacted"
         if reason:
             notes["tokens"] = reason
         choices.append(
             Choice(
-                message=message_of({"role": "assistant", **choice.message}, offload),
+                message=message_of(said, offload),
                 finish_reason=(choice.finish_reason or None) if error is None else None,
-                tokens=None if doubt else tokens,
+                tokens=tokens,
             )
         )
     return tuple(choices)
+
+
+def _redacted(sampling: Sampling, redaction: Redaction) -> Sampling:
+    stop, other = redaction.value(sampling.stop), redaction.value(sampling.other)
+    if stop is sampling.stop and other is sampling.other:
+        return sampling
+    return msgspec.structs.replace(sampling, stop=stop, other=other)
 
 
 def _doubt(answer: Answer) -> str | None:
@@ -125,6 +152,8 @@ def _doubt(answer: Answer) -> str | None:
 
 
 def _tokens(choice: AnswerChoice, answer: Answer, asked: Asked) -> tuple[Tokens | None, str | None]:
+    if asked.no_tokens is not None:
+        return None, asked.no_tokens
     if choice.token_ids is None or answer.prompt_token_ids is None:
         return None, "the engine sent no token ids"
     for ids in (answer.prompt_token_ids, choice.token_ids):

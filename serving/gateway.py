@@ -28,6 +28,7 @@ from serving.feedback import Recent, feedback_of, read_feedback
 from serving.following import Following
 from serving.inference import Inference
 from serving.intake import Intake
+from serving.keeping import Keeping
 from serving.key_file import Scope as Right
 from serving.keys import Keys
 from serving.limits import Limits, limits_of
@@ -73,6 +74,7 @@ class Gateway:
         self.following = Following(home, projects)
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
+        self.keeping = Keeping(home, self.recording, self.terms)
         self.admission = Admission(limits)
         self.observers = Observers()
         self.observers.add(self._own.hear)
@@ -82,6 +84,7 @@ class Gateway:
             self.admission,
             Backends(self.upstream, self.recording.counts),
             self.recording,
+            self.keeping,
             engine,
             self.observers,
         )
@@ -117,6 +120,7 @@ class Gateway:
             await self.upstream.close()
             await self.intake.close()
             self.recording.close()
+            self.keeping.close()
 
     async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         headers: dict[bytes, bytes] = scope["flywheel.headers"]
@@ -125,7 +129,9 @@ class Gateway:
         header = headers.get(b"idempotency-key", b"").decode("latin-1") or None
         allowed = frozenset(filter(scope["flywheel.caller"].may, self.projects))
         checked = [
-            feedback_of(one, allowed, self.limits, f"[{place}]: " if listed else "")
+            self.keeping.feedback(
+                feedback_of(one, allowed, self.limits, f"[{place}]: " if listed else "")
+            )
             for place, one in enumerate(said)
         ]
         await self.recording.ready()
@@ -168,6 +174,7 @@ class Gateway:
             seen=seen,
             counts=dict(self.recording.counts),
             running=self.admission.running,
+            lag_s=self.recording.behind_s,
             problem=self.recording.problem,
         )
 

@@ -5,12 +5,13 @@ conversation have one trace id; the committer joins their spans.
 """
 
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
 from flywheel.ids import new_ulid
-from flywheel.records import Message, Span, Trace
+from flywheel.records import Span
 from serving import wire
 from serving.admission import Admission
 from serving.answer import Answer
@@ -20,13 +21,14 @@ from serving.choosing import choose, drawing
 from serving.dialects import DIALECTS
 from serving.dialects.contract import Dialect
 from serving.following import Following
+from serving.keeping import Keeping
 from serving.keys import Caller
 from serving.limits import Limits
 from serving.observing import Observers
-from serving.passing import Passing, apart, messages_asked, recorded, why_of
+from serving.passing import Passing, apart, recorded, why_of
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError, Headers
-from serving.routed import SOURCE, Routed
+from serving.routed import Routed
 from serving.seeing import answered, turned_away
 from serving.state import EngineState
 from serving.upstream import Reply
@@ -42,11 +44,13 @@ class Inference(Passing[Routed]):
         admission: Admission,
         backends: Backends,
         recording: Recording,
+        keeping: Keeping,
         engine: EngineState,
         observers: Observers,
     ) -> None:
         self.limits, self.following, self.admission = limits, following, admission
         self.backends, self.recording, self.engine = backends, recording, engine
+        self.keeping = keeping
         self.observers, self.counts = observers, recording.counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,6 +69,8 @@ class Inference(Passing[Routed]):
             async with self.admission.turn(caller, project, _tokens(asked.chat, body)):
                 asked.turn = time.time_ns()
                 self._choose(asked)
+                if dialect.name != "chat.completions":
+                    self.keeping.store_body(asked, body)
                 await self.pass_on(asked, receive, send, named)
         except wire.HungUp as error:
             self.counts["hung_up"] += 1
@@ -87,31 +93,38 @@ class Inference(Passing[Routed]):
         header = headers.get(b"x-conversation-id")
         if not self.engine.answers:
             raise self.engine.refusal()
-        await self.recording.ready()
-        return Routed(
+        redaction = self.keeping.redaction(deployment.project)
+        clean = redaction.name if redaction else str
+        named = chat.conversation(None if header is None else _text(header))
+        user = chat.user()
+        asked = Routed(
             chat=chat,
             dialect=dialect,
             spoken=dialect.name,
             caller=caller.name,
-            messages=await apart(body, lambda: self._messages(chat)),
+            messages=(),
             answers=deployment.name,
             deployment=deployment,
             route=self.following.route(chat.request.model),
             response_id=f"{dialect.prefix}{new_ulid().lower()}",
             request_id=scope["flywheel.request_id"],
-            conversation=chat.conversation(None if header is None else _text(header)),
-            user=chat.user(),
+            conversation=None if named is None else clean(named),
+            user=None if user is None else clean(user),
             start=time.time_ns(),
             template_digest=self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,
+            redaction=redaction,
         )
+        await apart(body, lambda: self.keeping.read(asked))
+        await self.keeping.ready(asked)
+        return asked
 
     def _choose(self, asked: Routed) -> None:
         """By the routing as it stands when its turn has come."""
         asked.route = self.following.route(asked.chat.request.model)
         if asked.route is None:
             return
-        chosen = choose(asked.route, asked.conversation or asked.user)
+        chosen = choose(asked.route, asked.conversation or asked.user or asked.external_id)
         asked.deployment, asked.answers = chosen.deployment, chosen.deployment.name
         asked.probability = chosen.probability
         champion = asked.route.champion
@@ -119,14 +132,19 @@ class Inference(Passing[Routed]):
         if asked.route.challenger is not None and asked.route.share:
             asked.notes["drawn"] = drawing(asked.route, chosen.deployment)
 
-    def _messages(self, chat: Chat) -> tuple[Message, ...]:
-        try:
-            return messages_asked(chat, self.recording.offload)
-        except NotRecorded as error:
-            raise self.recording.refusal() from error
-
     def ask(self, asked: Routed) -> AbstractAsyncContextManager[Reply]:
-        return self.backends.ask(asked)
+        return self.backends.ask(asked) if asked.storing is None else self._stored(asked)
+
+    @asynccontextmanager
+    async def _stored(self, asked: Routed) -> AsyncIterator[Reply]:
+        """Its body is stored while the engine works."""
+        assert asked.storing is not None
+        async with self.backends.ask(asked) as reply:
+            try:
+                asked.raw = await asked.storing
+            except NotRecorded as error:
+                raise self.recording.refusal() from error
+            yield reply
 
     def record(self, asked: Routed, answer: Answer | None, failure: BaseException | None) -> None:
         """
@@ -136,25 +154,17 @@ class Inference(Passing[Routed]):
         why = None if failure is None else why_of(failure)
         span: Span | None = None
         try:
-            span = recorded(asked, answer, why, self.recording.offload)
-            self.recording.keep_or_count(
-                Trace(
-                    id=asked.trace_id,
-                    project=asked.deployment.project,
-                    source=SOURCE,
-                    external_id=asked.external_id,
-                    origin="production",
-                    spans=(span,),
-                    conversation=asked.external_id,
-                    user=asked.user,
-                )
-            )
+            span = recorded(asked, answer, why, self.keeping.offload(asked))
+            self.keeping.write(asked, span)
         except NotRecorded as failed:
             if failure is None:
                 failure = self.recording.refusal()
                 raise failure from failed
         finally:
             self.observers.tell(answered(asked, span, answer, failure))
+
+    async def settled(self, asked: Routed) -> None:
+        await self.keeping.settled(asked)
 
     def _turned_away(
         self, asked: Routed | None, error: Exception, dialect: Dialect, caller: Caller, at: int
@@ -166,10 +176,10 @@ class Inference(Passing[Routed]):
             )
 
     def names(self, asked: Routed) -> Headers:
-        return [
-            (b"x-flywheel-trace-id", asked.trace_id.encode()),
-            (b"x-flywheel-deployment", asked.deployment.name.encode()),
-        ]
+        names = [(b"x-flywheel-deployment", asked.deployment.name.encode())]
+        if asked.kept:
+            names.append((b"x-flywheel-trace-id", asked.trace_id.encode()))
+        return names
 
 
 def _tokens(chat: Chat, body: bytes) -> int:

@@ -95,7 +95,7 @@ class Calls(Passing[Call]):
         """
         forced, tokens = episode.forced, self.served.tokens
         chat = await apart(body, lambda: ForcedChat(body, self.limits, forced, tokens=tokens))
-        messages = await apart(body, lambda: messages_asked(chat, self.offload))
+        messages = await apart(body, lambda: messages_asked(chat.request.messages, self.offload))
         line = await apart(body, lambda: line_of(messages))
         tools = tools_key(chat.request.tools) if chat.plain else None
         found = episode.tree.find(line, messages, tools, _said_parents(headers))

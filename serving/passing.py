@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.types import Receive, Send
 
@@ -22,7 +22,6 @@ from flywheel.records import Message, Span
 from serving import wire
 from serving.answer import Answer, Rewrite, understand
 from serving.capture import Asked, span_of
-from serving.chat import Chat
 from serving.conversation import Offload, messages_of
 from serving.dialects.chat import ChatDialect
 from serving.dialects.contract import Dialect, Speaking
@@ -78,6 +77,13 @@ class Passing(ABC, Generic[A]):
             ApiError: it could not be recorded, so its client must not get it.
         """
 
+    async def settled(self, asked: A) -> None:
+        """Returns once the record is as safe as it has to be before the answer's last byte.
+
+        Raises:
+            ApiError: it is not.
+        """
+
     @abstractmethod
     def names(self, asked: A) -> Headers:
         """What the answer's headers say of its record."""
@@ -93,6 +99,7 @@ class Passing(ABC, Generic[A]):
         try:
             async with wire.Attended(receive), self.ask(asked) as reply:
                 data = await reply.read()
+            asked.first_byte = asked.last_byte = time.time_ns()
             answer, data = understand(data)
         except EngineError as error:
             self.record(asked, None, error)
@@ -100,9 +107,9 @@ class Passing(ABC, Generic[A]):
         except (ApiError, wire.HungUp, asyncio.CancelledError) as error:
             self.record(asked, None, error)
             raise
-        asked.first_byte = time.time_ns()
         body = self.dialect(asked).whole(asked, _rewrite(asked)(data))
         self.record(asked, answer, None)
+        await self.settled(asked)
         failpoint("gateway.recorded")
         self.counts["answered"] += 1
         await wire.answer(send, 200, body, [_JSON, *named, *self.names(asked)])
@@ -125,6 +132,7 @@ class Passing(ABC, Generic[A]):
             failure = ApiError(502, reason, code="engine_cut")
         try:
             self.record(asked, streamed.answer(), failure)
+            await self.settled(asked)
             failpoint("gateway.recorded")
         except ApiError as error:
             failure = error
@@ -139,7 +147,8 @@ class Passing(ABC, Generic[A]):
                 raise EngineError("the engine answered a request for a stream with no stream")
             while piece := await reply.piece():
                 now = streamed.feed(piece)
-                asked.first_byte = asked.first_byte or time.time_ns()
+                asked.last_byte = time.time_ns()
+                asked.first_byte = asked.first_byte or asked.last_byte
                 if now:
                     await client.send(now)
                 if streamed.done or streamed.error:
@@ -182,13 +191,13 @@ async def apart(body: bytes, work: Callable[[], T]) -> T:
     return work() if len(body) < _LARGE else await asyncio.to_thread(work)
 
 
-def messages_asked(chat: Chat, offload: Offload) -> tuple[Message, ...]:
+def messages_asked(said: list[dict[str, Any]], offload: Offload) -> tuple[Message, ...]:
     """
     Raises:
         ApiError: 400: one of them is no message.
     """
     try:
-        return messages_of(chat.request.messages, offload)
+        return messages_of(said, offload)
     except BadRecord as error:
         raise invalid(f"{error.field}: {error.reason}", error.field) from error
 

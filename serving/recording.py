@@ -25,6 +25,9 @@ from storage.raw import RawStore
 _log = logging.getLogger("flywheel.gateway")
 _PROBE = b"\0" * 2**20
 _PROBE_EVERY_S = 1.0
+_BEHIND_S = 5.0
+"""How long a record may wait for the disk before it counts as one that cannot be written to: in
+its own memory the system takes on much more, all of which a power cut would cost."""
 
 
 class NotRecorded(FlywheelError):
@@ -38,9 +41,20 @@ class Recording:
         self._raw = RawStore(home)
         self.offload = Offload(self._put, text=limits.text, inline_image=limits.inline_image)
         self.counts: Counter[str] = Counter()
-        self.problem: str | None = None
-        """Why nothing can be written now; None = it can."""
+        self._problem: str | None = None
         self._probed = 0.0
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be recorded as it should; None = it can."""
+        behind = self.behind_s
+        slow = f"the disk is {behind:.0f} s behind" if behind > _BEHIND_S else None
+        return self._problem or slow
+
+    @property
+    def behind_s(self) -> float:
+        """How long the oldest record waits for the disk."""
+        return self._journal.behind_s
 
     async def ready(self) -> None:
         """Called before anything is spent on a request.
@@ -48,9 +62,12 @@ class Recording:
         Raises:
             ApiError: 503: it could not be recorded, and the project wants it refused then.
         """
-        if self.problem is None or self._policy == "serve":
+        if self.problem is None:
             return
-        if time.monotonic() - self._probed >= _PROBE_EVERY_S:
+        if self._policy == "serve":
+            self.counts["recorded_late"] += self._problem is None
+            return
+        if self._problem and time.monotonic() - self._probed >= _PROBE_EVERY_S:
             self._probed = time.monotonic()
             await asyncio.to_thread(self._probe)
         if self.problem is not None:
@@ -70,7 +87,7 @@ class Recording:
             raise NotRecorded(str(error)) from error
         try:
             self._journal.append(line)
-            self.problem = None
+            self._problem = None
         except (OSError, FlywheelError) as error:
             self._failed(error)
             raise NotRecorded(str(error)) from error
@@ -82,6 +99,19 @@ class Recording:
         except NotRecorded:
             if self._policy == "refuse":
                 raise
+
+    async def synced(self) -> None:
+        """Returns once all that was kept is on the disk.
+
+        Raises:
+            ApiError: 503: it is not, and the project wants it refused then.
+        """
+        try:
+            await asyncio.wrap_future(self._journal.synced())
+        except OSError as error:
+            self._failed(error)
+            if self._policy == "refuse":
+                raise self.refusal() from error
 
     def refusal(self) -> ApiError:
         return ApiError(
@@ -104,9 +134,9 @@ class Recording:
             raise NotRecorded(str(error)) from error
 
     def _failed(self, error: Exception) -> None:
-        if self.problem is None:
+        if self._problem is None:
             _log.error("the gateway cannot record: %s", error)
-        self.problem = str(error)
+        self._problem = str(error)
         self.counts["unrecorded"] += 1
 
     def _probe(self) -> None:
@@ -114,6 +144,6 @@ class Recording:
         try:
             durable.write(path, _PROBE)
             path.unlink(missing_ok=True)
-            self.problem = None
+            self._problem = None
         except (OSError, FlywheelError) as error:
-            self.problem = str(error)
+            self._problem = str(error)

@@ -1,5 +1,7 @@
 """A client's request on its way to a deployment."""
 
+import asyncio
+
 from flywheel.lineage import Deployment
 from flywheel.records import trace_id
 from serving.capture import Asked
@@ -17,6 +19,16 @@ class Routed(Asked, kw_only=True):
     conversation: str | None
     """The caller's id. None = this call is a conversation of its own."""
     user: str | None
+    kept: bool = True
+    """Whether it is recorded at all."""
+    root: str | None = None
+    """First response id of the conversation that its messages go on with; None = of none."""
+    history: bytes | None = None
+    """Key of all that was said up to it (`stitching`); None = nobody will ask."""
+    storing: "asyncio.Future[str] | None" = None
+    """Of its body as it came, where that says more than its messages do."""
+    raw: str | None = None
+    """Key of that body in the raw store, once it is there."""
     instead: Deployment | None = None
     """Of a challenger: the champion, who answers where the engine has not loaded it."""
 
@@ -28,7 +40,7 @@ class Routed(Asked, kw_only=True):
 
     @property
     def external_id(self) -> str:
-        return self.conversation or self.response_id
+        return self.conversation or self.root or self.response_id
 
     @property
     def trace_id(self) -> str:
