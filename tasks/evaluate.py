@@ -4,20 +4,25 @@ from typing import Any
 
 import msgspec
 
+from flywheel.errors import Refused
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.progress import report
-from tasks.gates import Verdict, record
+from tasks.gates import Verdict, record, verdict
 from tasks.judging import judged
 from tasks.sample import answering, answers
 from tasks.step import step
 from tasks.tracking import log_evaluation
-from tasks.turns import Turn, home, note, project_of
+from tasks.turns import Turn, engine, home, note, project_of
 from tasks.verify import verify_both
 
 
 def evaluate_candidate(turn: Turn, problems: dict[str, Any], candidate: dict[str, Any]) -> Verdict:
-    """Both models answer, chunk by chunk; then the gate says what it makes of it."""
+    """Both models answer, chunk by chunk; then the gate says what it makes of it. What no engine of
+    ours could serve is neither registered nor asked."""
+    fits = fitting_gate(turn, candidate)
+    if not fits["passed"]:
+        return fits
     challenger = register_candidate(turn, candidate)
     answer_both(turn, problems["heldout"], challenger)
     return learning_gate(turn, problems["heldout"], challenger, candidate["mlflow_run_id"])
@@ -36,6 +41,20 @@ def answer_both(turn: Turn, ids: list[str], challenger: dict[str, Any]) -> None:
         report("evaluating", 2 * number + 1, 2 * len(chunks))
         answer_heldout(turn, "candidate", challenger, number, chunk)
     report("evaluating", 2 * len(chunks), 2 * len(chunks))
+
+
+@step(minutes=10, keep=False)
+def fitting_gate(turn: Turn, candidate: dict[str, Any]) -> Verdict:
+    """Whether the engine could serve the candidate: by its limits, and by the files alone."""
+    from serving.engines.fitting import must_fit
+
+    try:
+        must_fit(engine().access, f"{turn.project}-candidate", home().path(candidate["adapter"]))
+    except Refused as refusal:
+        said = verdict("serving", False, str(refusal), deployment=None)
+        record(turn, said)
+        return said
+    return verdict("serving", True, "its files fit the engine")
 
 
 @step(minutes=10)

@@ -5,12 +5,15 @@ with all weights. Whole models are served by the engine that holds several of th
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flywheel.errors import Refused
 from flywheel.lineage import Deployment
 from flywheel.project import Project
 from tasks.turns import Turn, engine, home, project_of
+
+if TYPE_CHECKING:
+    from serving.engines.reach import Access
 
 
 class Start(NamedTuple):
@@ -50,6 +53,22 @@ def deployable(turn: Turn) -> None:
     trainable(project, turn.start)
     if project.train.method == "full":
         served_whole(engine().access.kind)
+    else:
+        has_room(engine().access, project.train.rank)
+
+
+def has_room(access: "Access", rank: int) -> None:
+    """
+    Raises:
+        Refused: the engine has no room for adapters of `rank`.
+    """
+    if access.max_rank is not None and rank > access.max_rank:
+        raise Refused(
+            f"[train] rank is {rank} and the engine makes room for {access.max_rank}: "
+            "lower it, or raise max_rank in [serving] and start the server again "
+            "(--max-lora-rank, where somebody else runs the vLLM). `flywheel train` trains it all "
+            "the same"
+        )
 
 
 def served_whole(kind: str) -> None:
@@ -57,7 +76,7 @@ def served_whole(kind: str) -> None:
     Raises:
         Refused: an engine of this kind serves no whole model beside the base model.
     """
-    from serving.engines.client import ONE_MODEL
+    from serving.engines.fitting import ONE_MODEL
 
     if kind == "vllm":
         raise Refused(

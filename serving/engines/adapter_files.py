@@ -76,7 +76,8 @@ def misfit(name: str, folder: Path, *, model: Path | None, max_rank: int | None)
     if max_rank is not None and largest > max_rank:
         return (
             f"{folder} has rank {largest} and the engine makes room for {max_rank}: raise "
-            "max_rank in [serving] and start the server again, or train with a lower rank"
+            "max_rank in [serving] and start the server again (--max-lora-rank, where somebody "
+            "else runs the vLLM), or train with a lower rank"
         )
     entries = tensors_of(folder / _WEIGHTS)
     other = _unlike(entries, config)

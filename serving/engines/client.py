@@ -15,24 +15,19 @@ from typing import Any, Self
 
 import httpx
 
-from flywheel.errors import CorruptFile, EngineError, MissingPart, Refused
+from flywheel.errors import EngineError, Refused
 from flywheel.progress import report
-from serving.engines.adapter_files import copied, forget_copy, misfit
+from serving.engines.adapter_files import forget_copy
 from serving.engines.bounded import Bounded
 from serving.engines.contract import Generated
+from serving.engines.fitting import path_for
 from serving.engines.load import Load, read_load
 from serving.engines.reach import Access
-from trainer.models import is_whole
 
 BATCH = 64
 """Sequences scored in one request, at most."""
 _TRIES = 10
 """How often an engine that is too busy is asked again."""
-ONE_MODEL = (
-    "it is a whole model, and a vLLM holds one. The embedded engine serves them beside each other "
-    '([serving] engine = "embedded"); or take a copy of its folder as the base model ([model] base)'
-)
-"""Why vLLM serves no whole model by name, and what to do."""
 _NOT_AT_RUN_TIME = (
     "adapter {name} was not loaded: the vLLM at {url} takes no adapters while it runs. Start it "
     "with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
@@ -133,6 +128,11 @@ class EngineClient:
         answer = self._send("POST", path, body)
         return not (answer.status_code in (404, 405) and "error" not in answer.text)
 
+    def refusal(self, path: str, body: dict[str, Any]) -> str:
+        """What it says to a POST of `body` that it cannot but refuse; "" = it did not."""
+        answer = self._send("POST", path, body)
+        return "" if answer.status_code == 200 else answer.text[:2000]
+
     def load_adapter(self, name: str, folder: Path) -> None:
         """Loading what is loaded already is no error.
 
@@ -140,7 +140,7 @@ class EngineClient:
             Refused: the weights cannot be served, or the name has other weights.
             EngineError: the engine failed.
         """
-        path = self._checked(name, folder)
+        path = path_for(self.access, name, folder)
         body = {"lora_name": name, "lora_path": path}
         answer = self._send("POST", "/v1/load_lora_adapter", body)
         if answer.status_code == 400 and "already been loaded" in answer.text:
@@ -156,24 +156,6 @@ class EngineClient:
             raise Refused(f"adapter {name} was not loaded: {_words(answer)}")
         else:
             self._check(answer)
-
-    def _checked(self, name: str, folder: Path) -> str:
-        """The path by which the engine shall load `folder`."""
-        path = folder.resolve()
-        if self.access.kind == "embedded":
-            return str(path)
-        model = Path(self.access.model) if self.access.model else None
-        if is_whole(path):
-            raise Refused(f"{name} was not loaded: {ONE_MODEL}")
-        try:
-            why = misfit(name, path, model=model, max_rank=self.access.max_rank)
-            if why is None and self.access.copies is not None:
-                return str(copied(path, Path(self.access.copies)))
-        except (CorruptFile, MissingPart) as error:
-            why = str(error)
-        if why is not None:
-            raise Refused(f"adapter {name} was not loaded: {why}")
-        return str(path)
 
     def _loaded_from(self, name: str) -> str | None:
         with self._understood("/v1/models"):

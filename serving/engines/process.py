@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flywheel import children
 from flywheel.home import Home
+from serving.engines.reach import Access
 from serving.engines.supervised import Adapters, Supervised
 
 
@@ -26,6 +27,10 @@ class EngineProcess(Supervised):
     ) -> None:
         super().__init__(home, model, adapters=adapters, port=port, ready_s=ready_s)
         self._threads, self._context = threads, context
+
+    @property
+    def access(self) -> Access:
+        return Access(model=str(self.model))
 
     def load_weights(self, folder: Path) -> None:
         """In the process as it runs: nothing may be under way at it.

@@ -17,7 +17,7 @@ from flywheel.home import Home
 from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
 from serving.engines.reach import Access
-from serving.engines.remote_check import check, takes_adapters
+from serving.engines.remote_check import check, room, takes_adapters
 from serving.engines.rendering import Rendered, rendered
 from serving.engines.supervised import Adapters
 from serving.engines.through_client import ThroughClient
@@ -49,6 +49,7 @@ class RemoteVllm(ThroughClient):
         self._url = serving.engine_url.rstrip("/").removesuffix("/v1")
         self._adapters, self._key, self._look_s = adapters, key, look_s
         self._rendered = Rendered(why="not compared yet")
+        self._rank = serving.max_rank
         self._stopping = threading.Event()
         self._follower: threading.Thread | None = None
         self._asking: EngineClient | None = None
@@ -66,7 +67,7 @@ class RemoteVllm(ThroughClient):
             kind="vllm",
             key=self._key,
             model=str(self.model),
-            max_rank=self._serving.max_rank,
+            max_rank=self._rank,
             template_digest=self._rendered.template_digest,
             tokenizer_digest=self._rendered.tokenizer_digest,
         )
@@ -128,6 +129,9 @@ class RemoteVllm(ThroughClient):
                     "--enable-lora",
                     self._url,
                 )
+            elif (said := room(client, self.home.engine / "asks-for-rank")) is not None:
+                self._rank = said
+                client.access = self.access
             self._rendered = self._compared(client)
             self.last_error = None
             self._load(client, client.models())

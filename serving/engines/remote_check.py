@@ -3,12 +3,20 @@
 Each complaint says how to start it instead. Asked once when it is met.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from flywheel import durable
 from flywheel.errors import EngineError, UsageError
 from serving.engines.client import EngineClient
 
 _NAME = "flywheel-asks-whether-adapters-can-be-loaded"
+_NO_RANK = 2**20
+"""A rank that nobody makes room for."""
+_SAYS_RANK = re.compile(r"max_lora_rank (\d+)")
 _COOL = 0.5
 """A temperature at which processed logprobs lie twice as far apart as raw ones."""
 
@@ -40,6 +48,23 @@ def check(client: EngineClient) -> None:
 def takes_adapters(client: EngineClient) -> bool:
     """Whether adapters can be loaded while it runs."""
     return client.has_route("/v1/load_lora_adapter", {"lora_name": _NAME, "lora_path": ""})
+
+
+def room(client: EngineClient, place: Path) -> int | None:
+    """Largest rank of an adapter that it takes: it says so as it refuses one of a larger rank.
+
+    Args:
+        place: where a folder for that is written. None is returned where it does not see the same
+            files, or says it in other words.
+
+    Raises:
+        EngineError: it does not answer.
+    """
+    config = {"peft_type": "LORA", "r": _NO_RANK, "lora_alpha": 1, "target_modules": ["q_proj"]}
+    durable.write(place / "adapter_config.json", msgspec.json.encode(config))
+    body = {"lora_name": _NAME, "lora_path": str(place.resolve())}
+    said = _SAYS_RANK.search(client.refusal("/v1/load_lora_adapter", body))
+    return int(said[1]) if said else None
 
 
 def _check_answers(client: EngineClient) -> None:

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from flywheel.errors import Refused, UsageError
 from flywheel.lineage import Deployment
-from tasks.starting import served_whole, start_of, trainable
+from serving.engines.reach import Access
+from tasks.starting import has_room, served_whole, start_of, trainable
 from tasks.turns import serving
 from tests.tasks.sampling import write_project
 
@@ -59,3 +60,10 @@ def test_no_adapter_is_trained_on_a_whole_model_and_no_whole_model_tried_before_
     served_whole("embedded")
     with pytest.raises(Refused, match=r"a vLLM holds one.*flywheel train"):
         served_whole("vllm")
+
+
+def test_no_adapter_is_trained_that_the_engine_has_no_room_for() -> None:
+    has_room(Access(), 4096)
+    has_room(Access(kind="vllm", max_rank=16), 16)
+    with pytest.raises(Refused, match=r"rank is 32 .* room for 16: .*max_rank in \[serving\]"):
+        has_room(Access(kind="vllm", max_rank=16), 32)

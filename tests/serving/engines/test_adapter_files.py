@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from flywheel.errors import CorruptFile
+from flywheel.errors import CorruptFile, Refused
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving.engines.adapter_files import copied, misfit
+from serving.engines.fitting import must_fit, path_for
+from serving.engines.reach import Access
 from serving.verify import check_files
 from trainer.models import digest_of, digests_of
 
@@ -142,3 +144,60 @@ def test_checkpoints_of_older_homes_are_known_by_their_weights(tmp_path: Path) -
         checkpoint_id=weights,
     )  # fmt: skip
     check_files(Home(tmp_path / "home"), old)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "vllm"])
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"r": 64}, "rank 64 and the engine makes room for 8: .*max_rank.*--max-lora-rank"),
+        ({"rank_pattern": {"up_proj": 128}}, "rank 128 and the engine makes room for 8"),
+        ({"modules_to_save": ["lm_head", "embed"]}, r"whole modules \(lm_head, embed\)"),
+        ({"use_dora": True}, "only plain LoRA"),
+    ],
+)
+def test_what_no_engine_of_ours_could_serve_is_told_before_it_is_registered(
+    tmp_path: Path, kind: Any, changed: dict[str, Any], words: str
+) -> None:
+    access = Access(kind=kind, max_rank=8)
+    must_fit(access, "shop-candidate", written(tmp_path / "good"))
+    with pytest.raises(Refused, match=f"shop-candidate cannot be loaded: .*{words}"):
+        must_fit(access, "shop-candidate", written(tmp_path / "bad", **changed))
+    with pytest.raises(Refused, match="cannot be read"):
+        must_fit(access, "shop-candidate", tmp_path / "gone")
+
+
+def test_a_module_that_the_base_model_has_not_is_told_before_it_is_registered(
+    tmp_path: Path,
+) -> None:
+    base = Path(__file__).resolve().parents[2] / "sorting" / "base"
+    access = Access(kind="embedded", model=str(base))
+    for module, why in (
+        ("layers.0.self_attn.query", "has no module model.layers.0.self_attn.query"),
+        ("layers.0.self_attn.q_proj", "is "),
+    ):
+        place = f"base_model.model.model.{module}"
+        shapes = {f"{place}.lora_A.weight": [2, 3], f"{place}.lora_B.weight": [3, 2]}
+        folder = written(tmp_path / module, shapes, target_modules=[module.rpartition(".")[2]])
+        with pytest.raises(Refused, match=f"does not fit the base model: .*{why}"):
+            must_fit(access, "shop-candidate", folder)
+    head = {"base_model.model.lm_head.lora_A.weight": [2, 96],
+            "base_model.model.lm_head.lora_B.weight": [512, 2]}  # fmt: skip
+    with pytest.raises(Refused, match="lm_head cannot be adapted"):
+        must_fit(access, "c", written(tmp_path / "head", head, target_modules=["lm_head"]))
+
+
+def test_a_whole_model_is_for_the_engine_that_holds_several(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    must_fit(Access(kind="embedded"), "shop-candidate", tmp_path)
+    with pytest.raises(Refused, match="a vLLM holds one"):
+        must_fit(Access(kind="vllm"), "shop-candidate", tmp_path)
+
+
+def test_only_a_vllm_of_ours_gets_copies(tmp_path: Path) -> None:
+    folder = written(tmp_path / "one")
+    assert path_for(Access(kind="embedded", copies="/nowhere"), "v1", folder) == str(folder)
+    assert path_for(Access(kind="vllm"), "v1", folder) == str(folder)
+    ours = Access(kind="vllm", copies=str(tmp_path / "copies"))
+    assert path_for(ours, "v1", folder) == str(tmp_path / "copies" / digest_of(folder))

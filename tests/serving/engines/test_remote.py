@@ -35,6 +35,8 @@ class StandIn:
         self.says: Any = ...
         """To a chat; ... = as vLLM."""
         self.loaded: dict[str, str] = {}
+        self.room: int | None = None
+        """Largest rank that it takes and says; None = it sees no folder of ours."""
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.start()
@@ -88,9 +90,20 @@ class StandIn:
         if path == "/v1/load_lora_adapter" and self.runtime:
             if not body["lora_path"]:
                 return 400, {"error": {"message": "both must be provided"}}
+            if (why := self._too_large(body["lora_path"])) is not None:
+                return 400, {"error": {"message": why}}
             self.loaded[body["lora_name"]] = body["lora_path"]
             return 200, None
         return 404, {"detail": "Not Found"}
+
+    def _too_large(self, path: str) -> str | None:
+        """In vLLM's words."""
+        if self.room is None:
+            return f"No adapter found for {path}" if path.endswith("asks-for-rank") else None
+        rank = json.loads((Path(path) / "adapter_config.json").read_text())["r"]
+        if rank <= self.room:
+            return None
+        return f"LoRA rank {rank} is greater than max_lora_rank {self.room}."
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         scale = 1.0 if self.raw else body["temperature"]
@@ -363,3 +376,22 @@ def test_an_answer_of_another_shape_is_an_error_of_ours(
         ):
             with pytest.raises(EngineError, match="another shape"):
                 ask()
+
+
+@pytest.mark.parametrize(("room", "known"), [(None, 16), (0, 0), (8, 8), (64, 64)])
+def test_the_room_that_it_has_for_adapters_is_asked_for(
+    there: StandIn, tmp_path: Path, adapter: Path, room: int | None, known: int
+) -> None:
+    """[serving] max_rank, 16 here, is believed only where it does not say."""
+    there.room = room
+    remote = remote_of(there, tmp_path)
+    remote.start()
+    try:
+        assert remote.access.max_rank == known
+        if room == 0:
+            with pytest.raises(Refused, match="rank 1 and the engine makes room for 0"):
+                remote.load_adapter("shop-v1", adapter)
+        else:
+            remote.load_adapter("shop-v1", adapter)
+    finally:
+        remote.stop()

@@ -366,6 +366,7 @@ def test_a_vllm_that_somebody_else_runs_is_followed(
     remote.start()
     try:
         assert remote.alive and remote.access.template_digest == vllm.access.template_digest
+        assert remote.access.max_rank == 16, "as it says itself"
         with remote.client() as client:
             assert "remote-v1" in client.models()
             with pytest.raises(Refused, match="other weights"):
