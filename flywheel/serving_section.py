@@ -62,7 +62,7 @@ class ServingSection(Section):
     max_choices: int = Field(8, ge=1)
     """Most answers (`n`) that one request may ask for."""
     max_concurrent: int = Field(64, ge=1)
-    """Requests in work at one time; one more is told to come again."""
+    """Requests in work at one time; one more waits for its turn, within [limits] queue."""
     unrecorded: Literal["refuse", "serve"] = "refuse"
     """What becomes of a request that cannot be recorded, because the disk is full: it is refused
     before anything is spent on it, or it is served and counted as unrecorded."""

@@ -38,7 +38,7 @@ class Limits(Record, frozen=True, kw_only=True):
     max_tokens: int = 512
     max_choices: int = 8
     concurrent: int = 64
-    """Requests in work at one time; one more is told to come again."""
+    """Requests in work at one time in one gateway process; one more waits for its turn."""
     connect_s: float = 5.0
     silence_s: float = 300.0
     """Until the engine's first byte, and between two of them."""
@@ -54,7 +54,7 @@ def limits_of(serving: ServingSection) -> Limits:
     return Limits(
         max_tokens=serving.max_tokens,
         max_choices=serving.max_choices,
-        concurrent=serving.max_concurrent,
+        concurrent=-(-serving.max_concurrent // serving.workers),
         unrecorded=serving.unrecorded,
     )
 

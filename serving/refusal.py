@@ -35,11 +35,14 @@ class ApiError(FlywheelError):
         code: str | None = None,
         param: str | None = None,
         retry_after: int | None = None,
+        more: Headers | None = None,
     ) -> None:
+        """`more`: headers that say more of it."""
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.retry_after = retry_after
         """Seconds after which trying again makes sense. None = not worth it."""
+        self.more = more or []
 
     def body(self) -> bytes:
         return msgspec.json.encode(
@@ -62,7 +65,7 @@ class ApiError(FlywheelError):
         if self.status in (408, 413, 431):
             # The rest of the request is unread: the connection cannot be used again.
             headers.append((b"connection", b"close"))
-        return headers
+        return [*headers, *self.more]
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

@@ -4,6 +4,7 @@ import asyncio
 
 from flywheel.lineage import Deployment
 from flywheel.records import trace_id
+from serving.admission import Turn
 from serving.capture import Asked
 from serving.dialects.contract import Dialect
 from serving.routing import ProjectRoute
@@ -19,6 +20,8 @@ class Routed(Asked, kw_only=True):
     conversation: str | None
     """The caller's id. None = this call is a conversation of its own."""
     user: str | None
+    admitted: Turn | None = None
+    """Its turn at the engine; None = it needed none."""
     kept: bool = True
     """Whether it is recorded at all."""
     root: str | None = None
