@@ -1,43 +1,193 @@
 """Who is asked for an answer: the deployment that was chosen, and where that fails, another.
 
-Enters a routed request; leaves a reply in the chat form, from whichever backend gave it: the
-request then names that one. Invariant: nothing of another's answer has reached the client before.
+Enters a routed request; leaves a reply in the chat form whose first bytes have come, from an engine
+of ours or a provider: the request then names that one, and notes who failed before it. Invariant:
+nothing of another's answer has reached the client before.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
 
-from serving.routed import Routed
-from serving.routing import served_as
-from serving.upstream import NotLoaded, Reply, Upstream
+import msgspec
+
+from flywheel.errors import EngineError
+from flywheel.lineage import Deployment
+from serving.begun import begun
+from serving.breaker import Breaker, Breakers
+from serving.external import External
+from serving.fallbacks import in_order
+from serving.limits import Limits
+from serving.observing import Observers
+from serving.passing import Replying
+from serving.refusal import ApiError
+from serving.routed import NOT_LOADED, Routed
+from serving.routing import ProjectRoute, is_external, served_as
+from serving.seeing import code_of, fell_back
+from serving.state import EngineState
+from serving.terms import Terms
+from serving.upstream import NotLoaded, Upstream
+
+_Failure = ApiError | EngineError
 
 
 class Backends:
-    def __init__(self, upstream: Upstream, counts: Counter[str]) -> None:
-        self.upstream, self.counts = upstream, counts
+    def __init__(
+        self,
+        upstream: Upstream,
+        counts: Counter[str],
+        *,
+        engine: EngineState,
+        terms: Terms,
+        limits: Limits,
+        observers: Observers,
+    ) -> None:
+        self.upstream, self.counts, self.engine = upstream, counts, engine
+        self.terms, self.observers = terms, observers
+        self.breakers = Breakers()
+        self._external = External(terms, limits)
+
+    async def close(self) -> None:
+        await self.upstream.close()
+        await self._external.close()
+
+    def must_be_there(self, chosen: Deployment, route: ProjectRoute | None) -> None:
+        """
+        Raises:
+            ApiError: 503: the engine is away, and nobody else may answer.
+        """
+        ways = in_order(chosen, route, self.terms.of(chosen.project).serving)
+        if not self.engine.answers and not any(map(is_external, ways)):
+            raise self.engine.refusal()
 
     @asynccontextmanager
-    async def ask(self, asked: Routed) -> AsyncIterator[Reply]:
-        """The engine's; where it has not loaded a challenger, the champion's: trying one out must
-        cost nobody an answer.
-
-        Raises:
-            ApiError: nobody could answer.
+    async def ask(self, asked: Routed) -> AsyncIterator[Replying]:
         """
+        Raises:
+            ApiError, EngineError: nobody could answer; says what the chosen one did.
+        """
+        ways = self._ways(asked)
+        failures: list[tuple[Deployment, _Failure]] = []
         async with AsyncExitStack() as stack:
-            try:
-                reply = await stack.enter_async_context(self._reply(asked))
-            except NotLoaded:
-                if asked.instead is None:
-                    raise
-                self.counts["challenger_absent"] += 1
-                asked.fall_back(asked.instead)
-                reply = await stack.enter_async_context(self._reply(asked))
+            while True:
+                way = ways.pop(0)
+                try:
+                    attempt = self._attempt(asked, way, others=bool(ways))
+                    reply = await stack.enter_async_context(attempt)
+                    break
+                except (ApiError, EngineError) as error:
+                    failures.append((way, error))
+                    if not ways or (way == asked.deployment and not _helps(error)):
+                        self._nobody(asked, failures)
+                        raise failures[0][1]  # noqa: B904 (what the chosen one did)
+            if way != asked.deployment:
+                self._another(asked, way, failures)
+            if is_external(way):
+                asked.not_ours()
             yield reply
 
-    def _reply(self, asked: Routed) -> AbstractAsyncContextManager[Reply]:
-        chat, name = asked.chat, served_as(asked.deployment)
+    def _ways(self, asked: Routed) -> list[Deployment]:
+        """Those whose circuit is closed; where none is, the chosen one all the same."""
+        serving = self.terms.of(asked.deployment.project).serving
+        ways = in_order(asked.deployment, asked.route, serving)
+        if len(ways) == 1:
+            return ways
+        closed = [way for way in ways if self.breakers.of(way.name).may()] or ways[:1]
+        if closed[0] != ways[0]:
+            self.counts["circuit_open"] += 1
+            asked.notes["circuit_open"] = ways[0].name
+        return closed
+
+    @asynccontextmanager
+    async def _attempt(
+        self, asked: Routed, way: Deployment, *, others: bool
+    ) -> AsyncIterator[Replying]:
+        if not is_external(way) and not self.engine.answers:
+            raise self.engine.refusal()
+        breaker = self.breakers.of(way.name)
+        breaker.begin()
+        after_s = self.terms.of(way.project).serving.fallback_after_s if others else None
+        async with AsyncExitStack() as stack:
+            with _judging(breaker):
+                reply = await self._first(stack, asked, way, after_s)
+                breaker.passed()
+                yield reply
+
+    async def _first(
+        self, stack: AsyncExitStack, asked: Routed, way: Deployment, after_s: float | None
+    ) -> Replying:
+        """Its reply, once the first bytes of an answer have come."""
+        try:
+            async with asyncio.timeout(after_s):
+                reply = await stack.enter_async_context(self._reply(asked, way))
+                return await begun(reply, streamed=asked.chat.streamed)
+        except TimeoutError as error:
+            text = f"{way.name} gave no first byte within {after_s:g} s"
+            raise ApiError(504, text, code="engine_timeout") from error
+
+    def _reply(self, asked: Routed, way: Deployment) -> AbstractAsyncContextManager[Replying]:
+        if is_external(way):
+            return self._external.of(way).ask(asked)
+        chat, name = asked.chat, served_as(way)
         return self.upstream.ask(
-            chat.for_engine(name), lambda: chat.for_engine(name, bounded=False)
+            chat.for_engine(name),
+            lambda: chat.for_engine(name, bounded=False),
+            prefix=self._prefix(asked),
         )
+
+    def _prefix(self, asked: Routed) -> bytes:
+        """What requests of one conversation have in common, where it matters which replica."""
+        if len(self.upstream.replicas.urls) < 2:
+            return b""
+        said = asked.conversation or msgspec.json.encode(asked.chat.request.messages[:2])
+        return said.encode("utf-8", "surrogatepass") if isinstance(said, str) else said
+
+    def _another(
+        self, asked: Routed, way: Deployment, failures: list[tuple[Deployment, _Failure]]
+    ) -> None:
+        chosen = asked.deployment
+        for failed, error in failures:
+            seen = fell_back(asked, error)
+            self.observers.tell(msgspec.structs.replace(seen, deployment=failed.name))
+        asked.answered_by(way, [_told(failed, error) for failed, error in failures])
+        self.counts["fell_back"] += 1
+        if asked.notes.get("challenger_absent") == chosen.name:
+            self.counts["challenger_absent"] += 1
+
+    def _nobody(self, asked: Routed, failures: list[tuple[Deployment, _Failure]]) -> None:
+        """The chosen one's own failure is told with the record."""
+        if len(failures) == 1:
+            return
+        asked.notes["failed"] = [_told(failed, error) for failed, error in failures]
+        for failed, error in failures[1:]:
+            seen = fell_back(asked, error)
+            self.observers.tell(msgspec.structs.replace(seen, deployment=failed.name, end="failed"))
+
+
+class _judging:
+    """How an attempt ended, told to its circuit breaker. A request that was wrong is answered."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ApiError) and error.code == "not_recorded":
+            self._breaker.left()
+        elif isinstance(error, ApiError | EngineError):
+            (self._breaker.failed if _helps(error) else self._breaker.passed)()
+        elif error is not None:
+            self._breaker.left()
+
+
+def _helps(error: _Failure) -> bool:
+    """Whether another deployment could answer what this one did not."""
+    return not isinstance(error, ApiError) or error.status >= 500 or error.status == 429
+
+
+def _told(way: Deployment, error: _Failure) -> dict[str, str]:
+    code = NOT_LOADED if isinstance(error, NotLoaded) else code_of(error) or ""
+    return {"deployment": way.name, "code": code, "error": str(error)[:500]}

@@ -20,7 +20,6 @@ from flywheel.home import Home
 from flywheel.project import Project
 from serving import wire
 from serving.admission import Admission
-from serving.allowance import Allowance
 from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
@@ -76,14 +75,22 @@ class Gateway:
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
         self.keeping = Keeping(home, self.recording, self.terms)
-        self.admission = Admission(limits, self.terms, Allowance(home.admission))
+        self.admission = Admission(limits)
         self.observers = Observers()
         self.observers.add(self._own.hear)
+        self.backends = Backends(
+            self.upstream,
+            self.recording.counts,
+            engine=engine,
+            terms=self.terms,
+            limits=limits,
+            observers=self.observers,
+        )
         self.inference = Inference(
             limits,
             self.following,
             self.admission,
-            Backends(self.upstream, self.recording.counts),
+            self.backends,
             self.recording,
             self.keeping,
             engine,
@@ -118,10 +125,9 @@ class Gateway:
         try:
             yield
         finally:
-            await self.upstream.close()
+            await self.backends.close()
             await self.intake.close()
             self.recording.close()
-            self.admission.allowance.close()
             self.keeping.close()
 
     async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
@@ -176,7 +182,6 @@ class Gateway:
             seen=seen,
             counts=dict(self.recording.counts),
             running=self.admission.running,
-            waiting=self.admission.waiting,
             lag_s=self.recording.behind_s,
             problem=self.recording.problem,
         )

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
-from flywheel.errors import FlywheelError
 from flywheel.ids import new_ulid
 from flywheel.records import Span
 from serving import wire
@@ -26,13 +25,12 @@ from serving.keeping import Keeping
 from serving.keys import Caller
 from serving.limits import Limits
 from serving.observing import Observers
-from serving.passing import Passing, apart, recorded, why_of
+from serving.passing import Passing, Replying, apart, recorded, why_of
 from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError, Headers
 from serving.routed import Routed
 from serving.seeing import answered, turned_away
 from serving.state import EngineState
-from serving.upstream import Reply
 
 
 class Inference(Passing[Routed]):
@@ -67,11 +65,8 @@ class Inference(Passing[Routed]):
             body = await wire.read_body(headers, receive, self.limits)
             asked = await self._let_in(dialect, body, scope)
             project = asked.deployment.project
-            async with self.admission.turn(
-                caller, project, _tokens(asked.chat, body), lambda: wire.Attended(receive)
-            ) as turn:
-                asked.admitted, asked.turn = turn, time.time_ns()
-                named += turn.headers
+            async with self.admission.turn(caller, project, _tokens(asked.chat, body)):
+                asked.turn = time.time_ns()
                 self._choose(asked)
                 if dialect.name != "chat.completions":
                     self.keeping.store_body(asked, body)
@@ -95,8 +90,8 @@ class Inference(Passing[Routed]):
         chat = await apart(body, lambda: dialect.read(body, self.limits))
         deployment = self.following.resolve(chat.request.model, caller)
         header = headers.get(b"x-conversation-id")
-        if not self.engine.answers:
-            raise self.engine.refusal()
+        route = self.following.route(chat.request.model)
+        self.backends.must_be_there(deployment, route)
         redaction = self.keeping.redaction(deployment.project)
         clean = redaction.name if redaction else str
         named = chat.conversation(None if header is None else _text(header))
@@ -109,7 +104,7 @@ class Inference(Passing[Routed]):
             messages=(),
             answers=deployment.name,
             deployment=deployment,
-            route=self.following.route(chat.request.model),
+            route=route,
             response_id=f"{dialect.prefix}{new_ulid().lower()}",
             request_id=scope["flywheel.request_id"],
             conversation=None if named is None else clean(named),
@@ -131,16 +126,14 @@ class Inference(Passing[Routed]):
         chosen = choose(asked.route, asked.conversation or asked.user or asked.external_id)
         asked.deployment, asked.answers = chosen.deployment, chosen.deployment.name
         asked.probability = chosen.probability
-        champion = asked.route.champion
-        asked.instead = champion if chosen.deployment != champion else None
         if asked.route.challenger is not None and asked.route.share:
             asked.notes["drawn"] = drawing(asked.route, chosen.deployment)
 
-    def ask(self, asked: Routed) -> AbstractAsyncContextManager[Reply]:
+    def ask(self, asked: Routed) -> AbstractAsyncContextManager[Replying]:
         return self.backends.ask(asked) if asked.storing is None else self._stored(asked)
 
     @asynccontextmanager
-    async def _stored(self, asked: Routed) -> AsyncIterator[Reply]:
+    async def _stored(self, asked: Routed) -> AsyncIterator[Replying]:
         """Its body is stored while the engine works."""
         assert asked.storing is not None
         async with self.backends.ask(asked) as reply:
@@ -165,7 +158,6 @@ class Inference(Passing[Routed]):
                 failure = self.recording.refusal()
                 raise failure from failed
         finally:
-            _settle(asked, span, failure)
             self.observers.tell(answered(asked, span, answer, failure))
 
     async def settled(self, asked: Routed) -> None:
@@ -187,20 +179,9 @@ class Inference(Passing[Routed]):
         return names
 
 
-def _settle(asked: Routed, span: Span | None, failure: BaseException | None) -> None:
-    """What it really took: where nobody counted, what was reserved for it stands."""
-    usage = span.call.usage if span and span.call else None
-    if asked.admitted is None or usage is None:
-        return
-    if usage.input_tokens is not None and usage.output_tokens is not None:
-        asked.admitted.spent = usage.input_tokens + usage.output_tokens
-    elif asked.first_byte is None and isinstance(failure, FlywheelError):
-        asked.admitted.spent = 0
-
-
 def _tokens(chat: Chat, body: bytes) -> int:
-    """What it can be expected to cost: a token has four bytes or so; the end settles it."""
-    return len(body) // 4 + chat.choices * chat.longest
+    """The most that it can cost: a token has at least a byte."""
+    return len(body) + chat.choices * chat.longest
 
 
 def _text(header: bytes) -> str:

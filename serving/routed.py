@@ -10,6 +10,8 @@ from serving.dialects.contract import Dialect
 from serving.routing import ProjectRoute
 
 SOURCE = "gateway"
+NOT_LOADED = "not_loaded"
+"""Code of a failure: the engine runs without this one model."""
 
 
 class Routed(Asked, kw_only=True):
@@ -32,14 +34,26 @@ class Routed(Asked, kw_only=True):
     """Of its body as it came, where that says more than its messages do."""
     raw: str | None = None
     """Key of that body in the raw store, once it is there."""
-    instead: Deployment | None = None
-    """Of a challenger: the champion, who answers where the engine has not loaded it."""
 
-    def fall_back(self, champion: Deployment) -> None:
-        """While the challenger is away, all requests go to the champion."""
-        self.notes["challenger_absent"] = self.deployment.name
-        self.deployment, self.answers = champion, champion.name
-        self.probability, self.instead = 1.0, None
+    def answered_by(self, other: Deployment, failed: list[dict[str, str]]) -> None:
+        """Another deployment than the chosen one answers, because those before it `failed`. No draw
+        led to it, unless an engine has no challenger: then all requests go to the champion."""
+        absent = [one["deployment"] for one in failed if one["code"] == NOT_LOADED]
+        if self.route and other == self.route.champion and absent == [self.deployment.name]:
+            self.notes["challenger_absent"] = self.deployment.name
+            self.probability = 1.0
+        else:
+            self.probability = None
+        self.deployment, self.answers = other, other.name
+        if failed:
+            self.notes["failed"] = failed
+        if other.kind != "external":
+            self.notes.pop("provider", None)
+
+    def not_ours(self) -> None:
+        """What answers is a provider's: its template and its tokens are not known."""
+        self.no_tokens = f"{self.answers} is a provider's model"
+        self.template_digest = self.tokenizer_digest = None
 
     @property
     def external_id(self) -> str:

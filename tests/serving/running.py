@@ -13,12 +13,14 @@ from typing import Any
 import uvicorn
 
 from flywheel.home import Home
+from flywheel.project import Project
 from flywheel.records import Feedback, Trace
 from serving import routing
 from serving.gateway import Gateway
 from serving.keys import Keys
 from serving.limits import Limits
 from serving.state import EngineState
+from serving.terms import Terms
 from storage import envelope, journal
 
 
@@ -33,6 +35,12 @@ class Running:
 
     def feedback(self) -> list[Feedback]:
         return [record for record in journalled(self.home) if isinstance(record, Feedback)]
+
+
+def terms(**sections: Any) -> Terms:
+    """As the project's file would say it: `terms(serving={"first": "openai"})`."""
+    project = {"name": "support", "model": {"base": "tiny"}, "environment": {"path": "x.py:X"}}
+    return Terms([Project.model_validate({**project, **sections})])
 
 
 def journalled(home: Home) -> list[Any]:
@@ -75,6 +83,7 @@ def running(
     keys: Keys | None = None,
     engine: EngineState | None = None,
     projects: frozenset[str] = frozenset({"support"}),
+    terms: Terms | None = None,
 ) -> Iterator[Running]:
     home = Home(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +95,7 @@ def running(
         limits=limits or Limits(),
         keys=keys or Keys(()),
         engine=engine or EngineState("ready"),
+        terms=terms,
     )
     gateway.upstream.point_to(engine_url)
     listening = socket.socket()

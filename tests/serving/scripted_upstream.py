@@ -37,6 +37,11 @@ class Upstream:
         self.adapters: list[str] = []
         self.broken = False
         self.not_loaded: set[str] = set()
+        self.broken_for: set[str] = set()
+        """Models for which every chat is a 500."""
+        self.broken_chat = False
+        self.error_first = False
+        """Every stream is one error event."""
 
     async def load(self, request: web.Request) -> web.Response:
         self.adapters.append((await request.json())["lora_name"])
@@ -64,7 +69,7 @@ class Upstream:
             return web.json_response({"error": {"message": "no such model"}}, status=404)
         await asyncio.sleep(self.delay)
         try:
-            if script == "error":
+            if script == "error" or self.broken_chat or body["model"] in self.broken_for:
                 return web.json_response({"error": {"message": "boom"}}, status=500)
             if script == "bad":
                 error = {"message": "too long", "type": "BadRequestError", "param": "messages"}
@@ -85,6 +90,10 @@ class Upstream:
     async def stream(self, request: web.Request, body: dict[str, Any], script: str) -> Any:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
+        if self.error_first:
+            error = {"error": {"message": "out of memory", "type": "server"}}
+            await response.write(b"data: " + json.dumps(error).encode() + b"\n\n")
+            return response
         for number, event in enumerate(events(body, script)):
             if script == "cut" and number == 3:
                 assert request.transport is not None

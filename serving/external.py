@@ -1,0 +1,128 @@
+"""Models that somebody else serves: a provider's endpoint, spoken to in its own protocol.
+
+Enters a request in the chat form and a deployment's provider; leaves its reply, in the chat form
+again. URLs, keys and time-outs come from the projects' files alone. Invariant: a key is in no error
+and in no answer that leaves here.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from flywheel.errors import EngineError
+from flywheel.lineage import Deployment
+from flywheel.masking import why_no_key
+from flywheel.serving_section import ProviderSection
+from flywheel.settings import secret
+from serving.capture import Asked
+from serving.limits import Limits
+from serving.passing import Replying
+from serving.providers import PROTOCOLS
+from serving.providers.contract import Turning
+from serving.refusal import ApiError
+from serving.terms import Terms
+from serving.upstream import Reply, Upstream
+
+
+class Provider:
+    def __init__(self, name: str, section: ProviderSection, limits: Limits) -> None:
+        self.name, self.section = name, section
+        self.protocol = PROTOCOLS[section.protocol]
+        self.upstream = Upstream(limits, who=f"the provider {name}", silence_s=section.timeout_s)
+        self._key: str | None = None
+
+    @asynccontextmanager
+    async def ask(self, asked: Asked) -> AsyncIterator[Replying]:
+        """
+        Raises:
+            ApiError: it could not be asked, or refused; 400 also for what its protocol cannot say.
+        """
+        self._point_out()
+        chat = asked.chat
+        body, left_out = self.protocol.ask(chat, self.section.model)
+        async with self.upstream.ask(body, route=self.protocol.route) as reply:
+            asked.notes["provider"] = {
+                "name": self.name,
+                "model": self.section.model,
+                **({"left_out": list(left_out)} if left_out else {}),
+            }
+            turning = self.protocol.stream(chat) if chat.streamed else None
+            yield TurnedReply(reply, turning, lambda said: self.protocol.whole(chat, said))
+
+    def _point_out(self) -> None:
+        """With the key as it stands now, so that a new one needs no restart of ours."""
+        variable = self.section.key_env
+        key = secret(variable) if variable else None
+        if variable and (key is None or why_no_key(key) is not None):
+            why = "is not set" if key is None else why_no_key(key)
+            text = f"the key of the provider {self.name} is in {variable}: {why}"
+            raise ApiError(502, text, code="engine_error")
+        if key != self._key or not self.upstream.replicas.urls:
+            self._key = key
+            headers = {**self.section.headers, **self.protocol.headers(key)}
+            self.upstream.point_out(self.section.url, headers, key)
+
+
+class TurnedReply:
+    """Implements `passing.Replying`: what a provider says, in the chat form."""
+
+    def __init__(
+        self, reply: Reply, turning: Turning | None, whole: Callable[[bytes], bytes]
+    ) -> None:
+        self._reply, self._turning, self._whole = reply, turning, whole
+        self.is_stream = reply.is_stream
+
+    async def read(self) -> bytes:
+        return self._whole(await self._reply.read())
+
+    async def piece(self) -> bytes:
+        if self._turning is None:
+            return await self._reply.piece()
+        while piece := await self._reply.piece():
+            if turned := self._turned(piece):
+                return turned
+        return b""
+
+    async def finish(self) -> None:
+        await self._reply.finish()
+
+    def _turned(self, piece: bytes) -> bytes:
+        assert self._turning is not None
+        try:
+            return self._turning.feed(piece)
+        except (msgspec.MsgspecError, TypeError, ValueError, KeyError) as error:
+            raise EngineError(f"the provider's stream is none of its protocol: {error}") from error
+
+
+class External:
+    """Every project's providers, each with its connections; a reload's new ones take their place
+    with the next request."""
+
+    def __init__(self, terms: Terms, limits: Limits) -> None:
+        self._terms, self._limits = terms, limits
+        self._known: dict[tuple[str, str], Provider] = {}
+        self._left: list[Provider] = []
+        """Those that a reload replaced: what they answer still goes on."""
+
+    def of(self, deployment: Deployment) -> Provider:
+        """
+        Raises:
+            ApiError: 503: the project's file does not have this provider any more.
+        """
+        name = deployment.provider or ""
+        section = self._terms.of(deployment.project).providers.get(name)
+        if section is None:
+            text = f"{deployment.name} is served by {name!r}, which [providers] does not name"
+            raise ApiError(503, text, code="engine_away")
+        at = (deployment.project, name)
+        known = self._known.get(at)
+        if known is None or known.section != section:
+            if known is not None:
+                self._left.append(known)
+            known = self._known[at] = Provider(name, section, self._limits)
+        return known
+
+    async def close(self) -> None:
+        for provider in (*self._known.values(), *self._left):
+            await provider.upstream.close()
