@@ -20,6 +20,7 @@ from flywheel.home import Home
 from flywheel.project import Project
 from serving import wire
 from serving.admission import Admission
+from serving.allowance import Allowance
 from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
@@ -75,7 +76,7 @@ class Gateway:
         self.upstream = Upstream(limits)
         self.recording = Recording(home, limits)
         self.keeping = Keeping(home, self.recording, self.terms)
-        self.admission = Admission(limits)
+        self.admission = Admission(limits, self.terms, Allowance(home.admission))
         self.observers = Observers()
         self.observers.add(self._own.hear)
         self.backends = Backends(
@@ -128,6 +129,7 @@ class Gateway:
             await self.backends.close()
             await self.intake.close()
             self.recording.close()
+            self.admission.allowance.close()
             self.keeping.close()
 
     async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
@@ -182,6 +184,7 @@ class Gateway:
             seen=seen,
             counts=dict(self.recording.counts),
             running=self.admission.running,
+            waiting=self.admission.waiting,
             lag_s=self.recording.behind_s,
             problem=self.recording.problem,
         )

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
+from flywheel.errors import FlywheelError
 from flywheel.ids import new_ulid
 from flywheel.records import Span
 from serving import wire
@@ -65,8 +66,11 @@ class Inference(Passing[Routed]):
             body = await wire.read_body(headers, receive, self.limits)
             asked = await self._let_in(dialect, body, scope)
             project = asked.deployment.project
-            async with self.admission.turn(caller, project, _tokens(asked.chat, body)):
-                asked.turn = time.time_ns()
+            async with self.admission.turn(
+                caller, project, _tokens(asked.chat, body), lambda: wire.Attended(receive)
+            ) as turn:
+                asked.admitted, asked.turn = turn, time.time_ns()
+                named += turn.headers
                 self._choose(asked)
                 if dialect.name != "chat.completions":
                     self.keeping.store_body(asked, body)
@@ -158,6 +162,7 @@ class Inference(Passing[Routed]):
                 failure = self.recording.refusal()
                 raise failure from failed
         finally:
+            _settle(asked, span, failure)
             self.observers.tell(answered(asked, span, answer, failure))
 
     async def settled(self, asked: Routed) -> None:
@@ -179,9 +184,20 @@ class Inference(Passing[Routed]):
         return names
 
 
+def _settle(asked: Routed, span: Span | None, failure: BaseException | None) -> None:
+    """What it really took: where nobody counted, what was reserved for it stands."""
+    usage = span.call.usage if span and span.call else None
+    if asked.admitted is None or usage is None:
+        return
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        asked.admitted.spent = usage.input_tokens + usage.output_tokens
+    elif asked.first_byte is None and isinstance(failure, FlywheelError):
+        asked.admitted.spent = 0
+
+
 def _tokens(chat: Chat, body: bytes) -> int:
-    """The most that it can cost: a token has at least a byte."""
-    return len(body) + chat.choices * chat.longest
+    """What it can be expected to cost: a token has four bytes or so; the end settles it."""
+    return len(body) // 4 + chat.choices * chat.longest
 
 
 def _text(header: bytes) -> str:
