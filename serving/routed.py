@@ -10,6 +10,8 @@ from serving.dialects.contract import Dialect
 from serving.routing import ProjectRoute
 
 SOURCE = "gateway"
+NOT_LOADED = "not_loaded"
+"""Code of a failure: the engine runs without this one model."""
 
 
 class Routed(Asked, kw_only=True):
