@@ -1,30 +1,29 @@
-"""What people say about answers: checked, made into Feedback records, journalled before we say yes.
+"""What people say about answers, read and checked: bytes enter, Feedback records leave.
 
-It may come before its trace and it may come twice. When the sender says when (`at`), the content
-decides: the same again is the same record. When not, `Recent` decides: a repetition of what was
-last said, or of an idempotency key, is the record that it already is; anything else is a change of
-mind and gets a later time than what it replaces, so that it supersedes.
+It is of a trace, a response, a conversation or an episode, by our id or the sender's own, or it
+says which of two answers is the better. `serving.feedback_taken` keeps it.
 """
 
 import time
-from collections import OrderedDict
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from flywheel.records import Feedback
 from flywheel.reviews import NAME as REVIEW
 from serving.limits import Limits, decode, identifier
 from serving.refusal import invalid
 
-Kind = Literal["boolean", "number", "category", "text", "demonstration"]
-_TARGETS: tuple[tuple[str, Literal["trace", "conversation", "span"]], ...] = (
-    ("trace_id", "trace"),
-    ("conversation_id", "conversation"),
-    ("response_id", "span"),
-)
+Kind = Literal["boolean", "number", "category", "text", "demonstration", "preference"]
+_TARGETS: dict[str, Literal["trace", "conversation", "span", "episode"]] = {
+    "trace_id": "trace",
+    "conversation_id": "conversation",
+    "episode_id": "episode",
+    "response_id": "span",
+    "span_id": "span",
+}
 _EARLIEST = 946_684_800 * 10**9
 _AHEAD = 24 * 3600 * 10**9
 
@@ -35,7 +34,9 @@ class Said(Struct, forbid_unknown_fields=True, frozen=True):
     value: Any | UnsetType = UNSET
     trace_id: str | None = None
     conversation_id: str | None = None
+    episode_id: str | None = None
     response_id: str | None = None
+    span_id: str | None = None
     project: str | None = None
     kind: Kind | None = None
     name: str = "outcome"
@@ -44,6 +45,13 @@ class Said(Struct, forbid_unknown_fields=True, frozen=True):
     """ISO 8601 with its zone, or seconds (or milli-, micro-, nanoseconds) since 1970."""
     comment: str | None = None
     idempotency_key: str | None = None
+
+
+class Between(Struct, forbid_unknown_fields=True, frozen=True):
+    """The value of a preference."""
+
+    chosen: str | Annotated[int, Meta(ge=0, le=1000)]
+    rejected: str | Annotated[int, Meta(ge=0, le=1000)]
 
 
 class Batch(Struct, forbid_unknown_fields=True, frozen=True):
@@ -79,10 +87,11 @@ def feedback_of(said: Said, projects: frozenset[str], limits: Limits, where: str
     Raises:
         ApiError: 400.
     """
-    given = [(name, kind) for name, kind in _TARGETS if getattr(said, name) is not None]
+    if said.kind == "preference":
+        return _preference(said, projects, limits, where)
+    given = [name for name in _TARGETS if getattr(said, name) is not None]
     if len(given) != 1:
-        raise invalid(f"{where}say exactly one of trace_id, conversation_id, response_id")
-    (name, target_kind) = given[0]
+        raise invalid(f"{where}say exactly one of {', '.join(_TARGETS)}")
     if said.value is UNSET or said.value is None:
         raise invalid(f"{where}value is missing", "value")
     kind = _kind(said.value, said.kind, where)
@@ -95,11 +104,58 @@ def feedback_of(said: Said, projects: frozenset[str], limits: Limits, where: str
             '"demonstration"}',
             "name",
         )
+    (name,) = given
+    target = identifier(getattr(said, name), name, limits.identifier)
+    named = identifier(said.name, "name", limits.identifier)
+    return _record(said, (target, _TARGETS[name], named, kind), projects, limits, where)
+
+
+def _preference(said: Said, projects: frozenset[str], limits: Limits, where: str) -> Feedback:
+    """Which of two responses, or of two answers (`n`) of one response, is the better.
+
+    Its target and name are those of the pair, whichever is preferred, so that a change of mind
+    supersedes. Raises as `feedback_of` does.
+    """
+    try:
+        pair = msgspec.convert(said.value, Between)
+    except msgspec.ValidationError as error:
+        raise invalid(
+            f'{where}value of a preference is {{"chosen": ID, "rejected": ID}}, ids of two '
+            f"responses; of one with several answers it is their numbers: {error}", "value",
+        ) from error  # fmt: skip
+    chosen, rejected = pair.chosen, pair.rejected
+    named = [name for name in _TARGETS if getattr(said, name) is not None]
+    if chosen == rejected:
+        raise invalid(f"{where}chosen and rejected are the same", "value")
+    if isinstance(chosen, str) and isinstance(rejected, str) and not named:
+        first, second = sorted(
+            identifier(one, "value", limits.identifier) for one in (chosen, rejected)
+        )
+    elif isinstance(chosen, int) and isinstance(rejected, int) and named == ["response_id"]:
+        first = identifier(said.response_id, "response_id", limits.identifier)
+        second = "-".join(map(str, sorted((chosen, rejected))))
+    else:
+        raise invalid(
+            f"{where}a preference names two responses and nothing else, or two numbers of the "
+            "answers of one response_id", "value",
+        )  # fmt: skip
+    name = identifier(said.name, "name", limits.identifier)
+    return _record(said, (first, "span", f"{name}:{second}", "preference"), projects, limits, where)
+
+
+def _record(
+    said: Said,
+    what: tuple[str, Literal["trace", "conversation", "span", "episode"], str, Kind],
+    projects: frozenset[str],
+    limits: Limits,
+    where: str,
+) -> Feedback:
+    target, target_kind, name, kind = what
     return Feedback(
         project=_project(said.project, projects, where),
-        target=identifier(getattr(said, name), name, limits.identifier),
+        target=target,
         target_kind=target_kind,
-        name=identifier(said.name, "name", limits.identifier),
+        name=name,
         value=said.value,
         kind=kind,
         by=None if said.by is None else identifier(said.by, "by", limits.identifier),
@@ -152,59 +208,3 @@ def _at(at: int | float | str, where: str) -> int:
 
 
 _UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (10**20, 1))
-
-
-class Recent:
-    """What was said lately without a time: enough to know a repetition from a change of mind.
-
-    Kept in memory and bounded. After a restart a repetition becomes a second record with the same
-    content, which supersedes the first and so still counts once.
-    """
-
-    def __init__(self, size: int = 100_000) -> None:
-        self._size = size
-        self._last: OrderedDict[tuple[str | None, ...], Feedback] = OrderedDict()
-        self._keys: OrderedDict[tuple[str, str], Feedback] = OrderedDict()
-
-    def settle(self, feedback: Feedback, key: str | None) -> tuple[Feedback, bool]:
-        """The record to keep, and whether it is one that was already kept."""
-        by_key = self._keys.get((feedback.project, key)) if key else None
-        if by_key is not None:
-            if _timeless(by_key) != _timeless(feedback):
-                raise invalid("this idempotency key was used for other content", "idempotency_key")
-            return by_key, True
-        last = self._last.get(_about(feedback))
-        if feedback.at:
-            return feedback, last == feedback
-        if key is None and last is not None and _timeless(last) == _timeless(feedback):
-            return last, True
-        at = max(time.time_ns(), last.at + 1 if last else 0)
-        return msgspec.structs.replace(feedback, at=at), False
-
-    def keep(self, feedback: Feedback, key: str | None) -> None:
-        """Called once the record is in the journal."""
-        about = _about(feedback)
-        last = self._last.get(about)
-        if last is None or last.at <= feedback.at:
-            self._last[about] = feedback
-            self._last.move_to_end(about)
-        if key:
-            self._keys[(feedback.project, key)] = feedback
-        for kept in (self._last, self._keys):
-            while len(kept) > self._size:
-                kept.popitem(last=False)
-
-
-def _about(feedback: Feedback) -> tuple[str | None, ...]:
-    """What a later word of the same person replaces."""
-    return (
-        feedback.project,
-        feedback.target_kind,
-        feedback.target,
-        feedback.name,
-        feedback.by,
-    )
-
-
-def _timeless(feedback: Feedback) -> Feedback:
-    return msgspec.structs.replace(feedback, at=0)

@@ -25,7 +25,7 @@ from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
 from serving.dialects import DIALECTS
-from serving.feedback import Recent, feedback_of, read_feedback
+from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
 from serving.inference import Inference
 from serving.intake import Intake
@@ -37,7 +37,7 @@ from serving.metrics import Metrics
 from serving.observing import Observers, Seen
 from serving.otlp import PATHS as OTLP_PATHS
 from serving.otlp import Otlp
-from serving.recording import NotRecorded, Recording
+from serving.recording import Recording
 from serving.refusal import ApiError
 from serving.state import EngineState
 from serving.terms import Terms
@@ -97,9 +97,9 @@ class Gateway:
             engine,
             self.observers,
         )
-        self.recent = Recent()
+        self.feedback = FeedbackTaken(home, self.recording, self.keeping, projects)
         self.intake = Intake(home, self.recording.counts)
-        self.otlp = Otlp(self.intake, self.recording, projects, limits)
+        self.otlp = Otlp(self.intake, self.recording, self.keeping, projects, limits)
 
     @property
     def application(self) -> ASGIApp:
@@ -128,36 +128,13 @@ class Gateway:
         finally:
             await self.backends.close()
             await self.intake.close()
+            self.feedback.close()
             self.recording.close()
             self.admission.allowance.close()
             self.keeping.close()
 
     async def take_feedback(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
-        headers: dict[bytes, bytes] = scope["flywheel.headers"]
-        body = await wire.read_body(headers, receive, self.limits)
-        said, listed = read_feedback(body, self.limits)
-        header = headers.get(b"idempotency-key", b"").decode("latin-1") or None
-        allowed = frozenset(filter(scope["flywheel.caller"].may, self.projects))
-        checked = [
-            self.keeping.feedback(
-                feedback_of(one, allowed, self.limits, f"[{place}]: " if listed else "")
-            )
-            for place, one in enumerate(said)
-        ]
-        await self.recording.ready()
-        results = []
-        for place, (one, feedback) in enumerate(zip(said, checked, strict=True)):
-            key = one.idempotency_key or (header and (f"{header}/{place}" if listed else header))
-            kept, repeated = self.recent.settle(feedback, key)
-            if not repeated:
-                try:
-                    self.recording.keep(kept)
-                except NotRecorded as error:
-                    raise self.recording.refusal() from error
-                self.recent.keep(kept, key)
-            self.recording.counts["feedback_repeated" if repeated else "feedback"] += 1
-            results.append({"id": kept.id, "repeated": repeated})
-        return 202, ({"feedback": results} if listed else results[0])
+        return await self.feedback.take(scope, receive, self.limits)
 
     async def models(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         names = self.following.names(scope["flywheel.caller"])

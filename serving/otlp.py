@@ -17,9 +17,11 @@ from flywheel.errors import BadRecord
 from flywheel.ids import digest_bytes
 from serving import wire
 from serving.intake import Accepted, Held, Intake, Sent
+from serving.keeping import Keeping
 from serving.keys import Caller
 from serving.limits import Limits
 from serving.recording import Recording
+from serving.redaction import Redaction
 from serving.refusal import ApiError, Headers, invalid
 from storage import json_in, otlp_in
 
@@ -43,9 +45,14 @@ class Otlp:
     """The ASGI endpoint of both paths."""
 
     def __init__(
-        self, intake: Intake, recording: Recording, projects: frozenset[str], limits: Limits
+        self,
+        intake: Intake,
+        recording: Recording,
+        keeping: Keeping,
+        projects: frozenset[str],
+        limits: Limits,
     ) -> None:
-        self._intake, self._recording = intake, recording
+        self._intake, self._recording, self._keeping = intake, recording, keeping
         self._projects, self._limits = projects, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,13 +82,19 @@ class Otlp:
         await self._recording.ready()
         asked = _Request(signal, kind == _JSON, packed == b"gzip", body)
         key = digest_bytes(repr((project, *asked[:3])).encode() + body)
-        return await self._intake.take(
-            Sent(project, "otlp", key, len(body), lambda: _rows(asked, self._limits))
-        )
+        redaction = self._keeping.redaction(project)
+
+        def read() -> Held:
+            held = _rows(asked, self._limits)
+            if redaction is None:
+                return held
+            return held._replace(rows=[_redacted(row, redaction) for row in held.rows])
+
+        return await self._intake.take(Sent(project, "otlp", key, len(body), read))
 
     def _project(self, headers: dict[bytes, bytes], caller: Caller) -> str:
         """That the header names, else the only one that there is for the caller."""
-        allowed = self._projects if caller.projects is None else self._projects & caller.projects
+        allowed = frozenset(filter(caller.may, self._projects))
         named = headers.get(b"x-flywheel-project")
         if named is None:
             if len(allowed) == 1:
@@ -150,6 +163,27 @@ def _rows(asked: _Request, limits: Limits) -> Held:
     if asked.signal == "logs":
         return _of_spans([value])
     return Held([body]) if value.get(group) else Held([])
+
+
+_STRUCTURE = frozenset(
+    (
+        "traceId", "spanId", "parentSpanId", "kind", "code", "startTimeUnixNano",
+        "endTimeUnixNano", "timeUnixNano", "observedTimeUnixNano",
+    )
+)  # fmt: skip
+"""Fields that only say how spans hang together; what a person may have said stands elsewhere."""
+
+
+def _redacted(row: bytes, redaction: Redaction) -> bytes:
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                redaction.text(key): one if key in _STRUCTURE else clean(one)
+                for key, one in value.items()
+            }
+        return [clean(one) for one in value] if isinstance(value, list) else redaction.value(value)
+
+    return msgspec.json.encode(clean(json_in.decode(row)))
 
 
 def _of_spans(values: Iterable[Any]) -> Held:

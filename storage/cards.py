@@ -17,9 +17,9 @@ WITH new AS (SELECT DISTINCT project, target, target_kind FROM feedback WHERE si
 SELECT stands_for AS trace_id FROM cards JOIN new ON cards.project = new.project
     AND target_kind = 'conversation' AND conversation = target
 UNION SELECT stands_for FROM cards JOIN new ON cards.project = new.project
-    AND target_kind = 'trace' AND trace_id = target
+    AND target_kind IN ('trace', 'episode') AND trace_id = target
 UNION SELECT stands_for FROM cards JOIN new ON cards.project = new.project
-    AND target_kind = 'trace' AND external_id = target
+    AND target_kind IN ('trace', 'episode') AND external_id = target
 UNION SELECT stands_for FROM
     (SELECT project, stands_for, unnest(handles) AS handle FROM cards) AS one
     JOIN new ON one.project = new.project AND target_kind <> 'conversation' AND handle = target
@@ -56,7 +56,10 @@ WITH called AS (
             || coalesce(list(rest ->> '$.attributes.response_id')
                 FILTER (contains(rest, '"response_id"')), [])
             || coalesce(list(rest ->> '$.attributes."gen_ai.response.id"')
-                FILTER (contains(rest, '"gen_ai.response.id"')), []) AS handles
+                FILTER (contains(rest, '"gen_ai.response.id"')), [])
+            || coalesce(list(coalesce(rest ->> '$.attributes.episode_id',
+                rest ->> '$.attributes.metadata.episode_id'))
+                FILTER (contains(rest, '"episode_id"')), []) AS handles
     FROM spans SEMI JOIN touched USING (trace_id)
     WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
 ), sampled AS (
@@ -88,14 +91,14 @@ LEFT JOIN rewarded ON rewarded.trace_id = traces.id
 """
 _SAID = f"""
 CREATE OR REPLACE TEMP TABLE spoken AS
-WITH keys AS (
-    SELECT stands_for, project, 'trace' AS kind, trace_id AS key FROM remade
-    UNION SELECT stands_for, project, 'trace', external_id FROM remade
+WITH whole AS (FROM (VALUES ('trace'), ('episode')) AS kinds(kind)), keys AS (
+    SELECT stands_for, project, kind, trace_id AS key FROM remade, whole
+    UNION SELECT stands_for, project, kind, external_id FROM remade, whole
     UNION SELECT stands_for, project, 'conversation', conversation FROM remade
         WHERE conversation IS NOT NULL
     UNION SELECT stands_for, project, kind, handle FROM
         (SELECT stands_for, project, unnest(handles) AS handle FROM remade),
-        (VALUES ('trace'), ('span')) AS kinds(kind)
+        (VALUES ('trace'), ('span'), ('episode')) AS kinds(kind)
 ), asked AS (
     SELECT * FROM feedback SEMI JOIN keys
         ON feedback.project = keys.project AND target = key AND target_kind = kind

@@ -308,14 +308,24 @@ def _keys(trace: Trace) -> Iterator[tuple[str, str, str, str]]:
     for span in trace.spans:
         named_so = (span.attributes.get("response_id"), span.attributes.get("gen_ai.response.id"))
         spans += [one for one in named_so if isinstance(one, str)]
+    held = [trace.attributes, *(span.attributes for span in trace.spans)]
+    episodes = map(_episode, held)
     by_kind = {
         "trace": (trace.id, trace.external_id, *spans),
+        "episode": (trace.id, trace.external_id, *filter(None, episodes)),
         "span": spans,
         "conversation": [trace.conversation] if trace.conversation is not None else [],
     }
     for kind, targets in by_kind.items():
         for target in targets:
             yield trace.project, kind, target, trace.id
+
+
+def _episode(attributes: dict[str, Any]) -> str | None:
+    """The caller's own id of the episode that a trace or span is a part of."""
+    said, own = attributes.get("metadata"), attributes.get("episode_id")
+    named = own or (said.get("episode_id") if isinstance(said, dict) else None)
+    return named if isinstance(named, str) else None
 
 
 def _keys_of_copies(
@@ -329,6 +339,7 @@ def _keys_of_copies(
     for project, copy, external_id, conversation, original, spans in rows:
         for target in (copy, external_id, *(spans or ())):
             yield project, "trace", target, original
+            yield project, "episode", target, original
         for target in spans or ():
             yield project, "span", target, original
         if conversation is not None:

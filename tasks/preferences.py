@@ -18,6 +18,7 @@ from flywheel.records import Feedback, ModelCall, Span, main_spans, model_spans,
 from flywheel.reviews import STANDING, verdict_of
 from flywheel.rows import GOOD, Label, TrainingRow
 from tasks.answered import Answered, call_row, graded, row_of
+from tasks.stated import stated
 from tasks.turns import Turn, environment_of, home, project_of
 
 Batches = Iterable[list[Answered]]
@@ -42,7 +43,7 @@ def preferred(turn: Turn, batches: Batches) -> list[TrainingRow]:
     if algorithm == "process_reward":
         return list(steps(turn, batches))
     heard = [one for batch in batches for one in hear(turn, batch)]
-    given = [*(pair for one in heard for pair in one.pairs), *compared(turn)]
+    given = [*(pair for one in heard for pair in one.pairs), *compared(turn), *stated(turn)]
     if algorithm == "dpo":
         return [row for pair in [*given, *paired(heard)] for row in joined(*pair)]
     return agreed([*(row for one in heard for row in labelled(one)), *unpaired(given)])

@@ -7,11 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
+from flywheel.home import Home
 from flywheel.records import Feedback
-from serving.feedback import Recent
-from serving.limits import Limits
+from serving.feedback_taken import Recent
 from storage.committer import commit
+from storage.preferred import preferences
 from storage.queries import feedback_for, traces
+from storage.repeats import Repeats
 from tests.serving.running import Running, body, running
 from tests.serving.scripted_upstream import upstream
 
@@ -30,7 +32,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def say(gateway: Running, content: Any, **headers: str) -> httpx.Response:
-    return httpx.post(gateway.url + "/v1/feedback", json=content, headers=headers)
+    return httpx.post(gateway.url + "/v1/feedback", json=content, headers=headers, verify=False)
 
 
 def effective(gateway: Running) -> list[Any]:
@@ -158,6 +160,15 @@ BAD: dict[str, Any] = {
     "words": ["good"],
     "a number": 5,
     "a review": {"trace_id": "t", "name": "review", "kind": "category", "value": "accepted"},
+    "preferring nothing": {"kind": "preference", "value": "a"},
+    "preferring itself": {"kind": "preference", "value": {"chosen": "a", "rejected": "a"}},
+    "preferring a number": {"kind": "preference", "value": {"chosen": 1, "rejected": 0}},
+    "preferring of another": {
+        "kind": "preference",
+        "trace_id": "t",
+        "value": {"chosen": "a", "rejected": "b"},
+    },
+    "preferring both ways": {"kind": "preference", "value": {"chosen": 1, "rejected": "a"}},
     "wrapped word": {"feedback": "good"},
 }
 
@@ -188,13 +199,62 @@ def test_feedback_that_cannot_be_kept_is_not_said_to_be(gateway: Running) -> Non
     assert len(gateway.feedback()) == 1
 
 
-def test_memory_of_what_was_said_is_bounded() -> None:
-    recent = Recent(size=10)
+def test_memory_of_what_was_said_is_bounded_and_shared(tmp_path: Path) -> None:
+    repeats, others = Repeats(Home(tmp_path), size=10), Repeats(Home(tmp_path))
+    recent, other = Recent(repeats), Recent(others)
     for number in range(100):
         said = Feedback(project="p", target=str(number), value=number)
-        kept, repeated = recent.settle(said, f"key {number}")
+        with recent.together():
+            kept, repeated = recent.settle(said, f"key {number}")
+            recent.keep(kept, f"key {number}")
         assert not repeated
-        recent.keep(kept, f"key {number}")
-    assert len(recent._last) == len(recent._keys) == 10
-    assert recent.settle(Feedback(project="p", target="99", value=99), None)[1]
-    assert Limits().batch < Recent()._size
+    ((rows,),) = repeats._opened().execute("SELECT count(*) FROM said").fetchall()
+    assert rows <= 20
+    with other.together():
+        assert other.settle(Feedback(project="p", target="99", value=99), None)[1]
+        assert not other.settle(Feedback(project="p", target="1", value=1), None)[1]
+
+
+def test_a_repetition_is_known_after_a_restart_and_a_damaged_memory_begins_anew(
+    tmp_path: Path,
+) -> None:
+    content = {"response_id": "r", "value": 1}
+    for repeated in (False, True):
+        with running(tmp_path, "http://127.0.0.1:9") as gateway:
+            assert say(gateway, content).json()["repeated"] == repeated
+    for one in tmp_path.glob("repeats.sqlite*"):
+        one.write_bytes(b"no database" * 1000)
+    with running(tmp_path, "http://127.0.0.1:9") as gateway:
+        assert say(gateway, content).status_code == 202
+
+
+def test_an_episode_is_spoken_of_by_the_callers_id(gateway: Running) -> None:
+    content = body(metadata={"episode_id": "run 7"})
+    httpx.post(gateway.url + "/v1/chat/completions", content=content)
+    say(gateway, {"episode_id": "run 7", "value": 0.5})
+    assert effective(gateway) == [0.5]
+
+
+def test_a_preference_between_two_responses_may_be_turned_round(gateway: Running) -> None:
+    ids = [httpx.post(gateway.url + "/v1/chat/completions", content=body()).json()["id"]
+           for _ in range(2)]  # fmt: skip
+    for chosen, rejected in (ids, ids[::-1]):
+        value = {"chosen": chosen, "rejected": rejected}
+        assert say(gateway, {"kind": "preference", "value": value, "by": "ann"}).status_code == 202
+    value = {"chosen": 1, "rejected": 0}
+    several = {"kind": "preference", "response_id": ids[0], "value": value}
+    assert say(gateway, several).status_code == 202
+    commit(gateway.home)
+    first, second = preferences(gateway.home, "support")
+    found = sorted([first, second], key=lambda one: one.chosen.choice)
+    assert [found[0].chosen.handle, found[0].rejected.handle] == ids[::-1]
+    assert found[0].chosen.trace_id != found[0].rejected.trace_id
+    assert (found[1].chosen.choice, found[1].rejected.choice) == (1, 0)
+    assert found[1].chosen.trace_id == found[1].rejected.trace_id
+
+
+def test_people_at_odds_prefer_neither(gateway: Running) -> None:
+    say(gateway, {"kind": "preference", "value": {"chosen": "a", "rejected": "b"}, "by": "ann"})
+    say(gateway, {"kind": "preference", "value": {"chosen": "b", "rejected": "a"}, "by": "bob"})
+    commit(gateway.home)
+    assert preferences(gateway.home, "support") == []

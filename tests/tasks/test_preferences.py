@@ -197,6 +197,38 @@ def test_compared_answers_are_pairs(home: Home, turn_of: Any) -> None:
     }
 
 
+def test_preferences_that_the_gateway_was_told_are_pairs(home: Home, turn_of: Any) -> None:
+    """Between two traces, and between two answers of one response; not of two prompts."""
+    three = trace("c", "again", "plain")
+    call = three.spans[0].call
+    assert call is not None
+    better = Choice(message=say("assistant", "fancy"), finish_reason="stop")
+    several = msgspec.structs.replace(call, choices=(*call.choices, better))
+    span = msgspec.structs.replace(three.spans[0], id="response-c", call=several)
+    put(
+        home,
+        trace("a", "ask", "short"),
+        trace("b", "ask", "long"),
+        msgspec.structs.replace(three, spans=(span,)),
+        prefers("a", "b", chosen="b", rejected="a"),
+        prefers("a", "c", chosen="a", rejected="c"),
+        prefers(span.id, "0-1", chosen=1, rejected=0),
+    )
+    assert labels(candidates(turn_of("dpo"))) == {
+        ("long", "chosen", "feedback"),
+        ("short", "rejected", "feedback"),
+        ("fancy", "chosen", "feedback"),
+        ("plain", "rejected", "feedback"),
+    }
+
+
+def prefers(target: str, other: str, **value: str | int) -> Feedback:
+    return Feedback(
+        project="desk", target=target, target_kind="span", name=f"outcome:{other}", value=value,
+        kind="preference", by="ada", at=1,
+    )  # fmt: skip
+
+
 def test_a_preference_file_is_pairs_and_labels(home: Home, turn_of: Any, tmp_path: Path) -> None:
     pair = {"prompt": "ask", "chosen": "yes, sir", "rejected": "no"}
     label = {"messages": [{"role": "user", "content": "more"},
