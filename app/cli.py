@@ -42,6 +42,7 @@ COMMANDS = {
     "replay": "Recorded traces under another version of a reward.",
     "env": "Environments: written, checked, built, listed.",
     "status": "What serves, what runs, what waits.",
+    "usage": "Calls, tokens and dollars by project, key, deployment or day.",
     "lineage": "The chain from a deployment to the traces that made it, and back.",
     "deploy": "Put a project's flows on Prefect's schedule.",
     "prefect": "Prefect's server, pages and worker of this home, until stopped.",

@@ -27,6 +27,7 @@ from flywheel.section import Url as Url
 from flywheel.serving_section import (
     CaptureSection,
     LimitsSection,
+    PriceSection,
     ProviderSection,
     ReleaseSection,
 )
@@ -506,7 +507,8 @@ class ScheduleSection(Section):
         return value
 
 
-_ELSEWHERE = ("serving", "capture", "limits", "release", "providers", "timezone", "schedule")
+_ELSEWHERE = ("serving", "capture", "limits", "release", "providers", "prices", "timezone",
+              "schedule")  # fmt: skip
 """Sections that say where and for whom, not what a turn does."""
 
 
@@ -523,6 +525,8 @@ class Project(Section):
     release: ReleaseSection = ReleaseSection()
     providers: dict[str, ProviderSection] = Field(default_factory=dict)
     """Models that somebody else serves, by a name of your own."""
+    prices: dict[str, PriceSection] = Field(default_factory=dict)
+    """What tokens cost, by the model's name."""
     problems: ProblemsSection = ProblemsSection()
     rollouts: RolloutsSection = RolloutsSection()
     curate: CurateSection = CurateSection()

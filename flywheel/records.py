@@ -144,6 +144,9 @@ class Usage(Record, frozen=True, kw_only=True):
     input_tokens: int | None = None
     """All prompt tokens, cached ones included, whatever the vendor's convention."""
     cached_input_tokens: int | None = None
+    """Of them, those read from the vendor's cache."""
+    cache_write_tokens: int | None = None
+    """Of them, those written to it; None = none, or not said."""
     output_tokens: int | None = None
     """All completion tokens, reasoning included."""
     reasoning_tokens: int | None = None

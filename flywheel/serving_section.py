@@ -103,7 +103,7 @@ class LimitsSection(Section):
     tokens_per_minute: int | None = Field(None, ge=1)
     """Prompts and answers together."""
     concurrent: int | None = Field(None, ge=1)
-    """Requests in work at one time."""
+    """Requests at one time, those that wait for the engine included."""
     weight: float = Field(1.0, gt=0, le=1000)
     """Share of the engine where several projects want it at once: twice the weight, twice the
     tokens."""
@@ -137,6 +137,20 @@ class ReleaseSection(Section):
     """How many times the champion's its latency may be."""
     cost: float = Field(2.0, gt=1)
     """How many times the champion's an answer's cost, or its tokens, may be."""
+
+
+class PriceSection(Section):
+    """By the name of a provider's model, of a deployment (`support-v3`), or of the project, for all
+    that it serves itself. Dollars a million tokens."""
+
+    input: float = Field(ge=0)
+    """Of prompts."""
+    cached: float | None = Field(None, ge=0)
+    """Of prompt tokens that were read from a cache; None = as `input`."""
+    cache_write: float | None = Field(None, ge=0)
+    """Of prompt tokens that were written to one; None = as `input`."""
+    output: float = Field(ge=0)
+    """Of answers, reasoning included."""
 
 
 class ProviderSection(Section):

@@ -129,6 +129,7 @@ def usage_of(usage: dict[str, Any] | None, said_something: bool) -> Usage:
     return Usage(
         input_tokens=prompt,
         cached_input_tokens=_count(prompt_details.get("cached_tokens")),
+        cache_write_tokens=_count(prompt_details.get("cache_write_tokens")),
         output_tokens=completion,
         reasoning_tokens=_count(answer_details.get("reasoning_tokens")),
         reason=None if None not in (prompt, completion) else "the engine said only a part",

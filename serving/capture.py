@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Struct, field
 
 from flywheel.experts import experts_of
-from flywheel.records import Choice, Message, ModelCall, Sampling, Span, Tokens
+from flywheel.records import Choice, Message, ModelCall, Sampling, Span, Tokens, Usage
 from serving.answer import LARGEST_COUNT, Answer, AnswerChoice, usage_of
 from serving.chat import Chat
 from serving.conversation import Offload, message_of
+from serving.prices import Price, cost_of
 from serving.redaction import Redaction
 
 _ROUNDING = 1e-3
@@ -63,6 +64,11 @@ class Asked(Struct, kw_only=True):
     def span_id(self) -> str:
         return self.response_id
 
+    @property
+    def price(self) -> Price | str | None:
+        """Of what answers, or why it is not known; None = nobody asks."""
+        return None
+
 
 def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Offload) -> Span:
     """`error` None = the answer is whole."""
@@ -81,6 +87,8 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
         notes["engine_response_id"] = answer.id
     if chat.request.metadata:
         notes["metadata"] = chat.request.metadata
+    usage = usage_of(answer.usage if answer else None, bool(answer and answer.choices))
+    cost = None if answer is None else _cost(asked, usage, notes)
     tools, sampling = tuple(chat.request.tools or ()), chat.sampling
     choices = _choices(asked, answer, error, offload, notes)
     if (redaction := asked.redaction) is not None:
@@ -95,7 +103,8 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
         deployment=asked.answers,
         routing_probability=asked.probability,
         sampling=sampling,
-        usage=usage_of(answer.usage if answer else None, bool(answer and answer.choices)),
+        usage=usage,
+        cost_usd=cost,
     )
     return Span(
         id=asked.span_id,
@@ -108,6 +117,15 @@ def span_of(asked: Asked, answer: Answer | None, error: str | None, offload: Off
         call=call,
         attributes=notes,
     )
+
+
+def _cost(asked: Asked, usage: Usage, notes: dict[str, Any]) -> float | None:
+    if asked.price is None:
+        return None
+    dollars, why = cost_of(usage, asked.price)
+    if why is not None:
+        notes["cost"] = why
+    return dollars
 
 
 def _choices(

@@ -117,6 +117,7 @@ class Inference(Passing[Routed]):
             template_digest=self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,
             redaction=redaction,
+            terms=self.admission.terms.of(deployment.project),
         )
         await apart(body, lambda: self.keeping.read(asked))
         await self.keeping.ready(asked)

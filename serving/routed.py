@@ -7,7 +7,9 @@ from flywheel.records import trace_id
 from serving.admission import Turn
 from serving.capture import Asked
 from serving.dialects.contract import Dialect
+from serving.prices import Price, price_of
 from serving.routing import ProjectRoute
+from serving.terms import ProjectTerms
 
 SOURCE = "gateway"
 NOT_LOADED = "not_loaded"
@@ -22,6 +24,8 @@ class Routed(Asked, kw_only=True):
     conversation: str | None
     """The caller's id. None = this call is a conversation of its own."""
     user: str | None
+    terms: ProjectTerms = ProjectTerms()
+    """What the project's file said as it was let in."""
     admitted: Turn | None = None
     """Its turn at the engine; None = it needed none."""
     kept: bool = True
@@ -54,6 +58,10 @@ class Routed(Asked, kw_only=True):
         """What answers is a provider's: its template and its tokens are not known."""
         self.no_tokens = f"{self.answers} is a provider's model"
         self.template_digest = self.tokenizer_digest = None
+
+    @property
+    def price(self) -> Price | str | None:
+        return price_of(self.deployment, self.terms)
 
     @property
     def external_id(self) -> str:

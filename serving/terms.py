@@ -9,6 +9,7 @@ from flywheel.records import Record
 from flywheel.serving_section import (
     CaptureSection,
     LimitsSection,
+    PriceSection,
     ProviderSection,
     ReleaseSection,
     ServingSection,
@@ -21,6 +22,7 @@ class ProjectTerms(Record, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     release: ReleaseSection = ReleaseSection()
     providers: Mapping[str, ProviderSection] = {}
+    prices: Mapping[str, PriceSection] = {}
 
 
 _USUAL = ProjectTerms()
@@ -33,6 +35,7 @@ def terms_of(project: Project) -> ProjectTerms:
         limits=project.limits,
         release=project.release,
         providers=dict(project.providers),
+        prices=dict(project.prices),
     )
 
 

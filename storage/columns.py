@@ -63,6 +63,7 @@ class SpanRest(Record, frozen=True, kw_only=True):
     result: ToolResult | None = None
     sampling: Sampling = PLAIN.sampling
     usage_reason: str | None = None
+    cache_write_tokens: int | None = None
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -118,6 +119,7 @@ class Rows:
         rest = SpanRest(
             attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result,
             sampling=call.sampling, usage_reason=usage.reason,
+            cache_write_tokens=usage.cache_write_tokens,
         )  # fmt: skip
         self.spans.append((
             *common, [self._message(one) for one in call.input],
@@ -221,7 +223,7 @@ def _span_of(
             usage=Usage(
                 input_tokens=row["input_tokens"], cached_input_tokens=row["cached_input_tokens"],
                 output_tokens=row["output_tokens"], reasoning_tokens=row["reasoning_tokens"],
-                reason=rest.usage_reason,
+                reason=rest.usage_reason, cache_write_tokens=rest.cache_write_tokens,
             ),
             **{name: row[name] for name in (
                 "model", "response_model", "deployment", "routing_probability", "cost_usd", "cached"

@@ -51,6 +51,7 @@ def settle(counts: dict[str, int | None], *, answered: bool, additive: bool = Fa
     return Usage(
         input_tokens=given,
         cached_input_tokens=cached,
+        cache_write_tokens=created or None,
         output_tokens=output,
         reasoning_tokens=reasoning,
         reason=reason,
