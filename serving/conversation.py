@@ -31,7 +31,7 @@ _KEPT = 2048
 """Characters of an over-long text that stay readable in its record."""
 _READ = {
     "role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal",
-    "reasoning_content", "reasoning",
+    "reasoning_content", "reasoning", "is_error",
 }  # fmt: skip
 
 
@@ -175,6 +175,7 @@ def _tool_result(
         content=text,
         id=call_id if isinstance(call_id, str) else None,
         name=name if isinstance(name, str) else None,
+        is_error=True if message.get("is_error") is True else None,
     )
     yield from (part for part in parts if not isinstance(part, Text))
 

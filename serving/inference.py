@@ -91,7 +91,7 @@ class Inference(Passing[Routed]):
         """All that can be refused is refused here, before anything is spent."""
         headers: dict[bytes, bytes] = scope["flywheel.headers"]
         caller: Caller = scope["flywheel.caller"]
-        chat = await apart(body, lambda: dialect.read(body, self.limits))
+        chat = await apart(body, lambda: dialect.read(body, self.limits, caller))
         deployment = self.following.resolve(chat.request.model, caller)
         header = headers.get(b"x-conversation-id")
         route = self.following.route(chat.request.model)
@@ -179,10 +179,12 @@ class Inference(Passing[Routed]):
             )
 
     def names(self, asked: Routed) -> Headers:
-        names = [(b"x-flywheel-deployment", asked.deployment.name.encode())]
-        if asked.kept:
-            names.append((b"x-flywheel-trace-id", asked.trace_id.encode()))
-        return names
+        deployment = (b"x-flywheel-deployment", asked.deployment.name.encode())
+        return (
+            [(b"x-flywheel-trace-id", asked.trace_id.encode()), deployment]
+            if asked.kept
+            else [deployment]
+        )
 
 
 def _settle(asked: Routed, span: Span | None, failure: BaseException | None) -> None:

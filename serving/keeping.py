@@ -64,6 +64,9 @@ class Keeping:
         """
         capture, request = self._capture(asked.deployment.project), asked.chat.request
         said = request.messages
+        if not asked.dialect.recorded:
+            asked.kept, asked.messages = False, messages_asked(said, self._nowhere)
+            return
         if (redaction := asked.redaction) is not None:
             said = redaction.value(said)
             tools = redaction.value(request.tools)
@@ -87,7 +90,7 @@ class Keeping:
         """
         if asked.kept:
             await self._recording.ready()
-        else:
+        elif asked.dialect.recorded:
             self._recording.counts["not_sampled"] += 1
 
     def store_body(self, asked: Routed, body: bytes) -> None:

@@ -25,7 +25,7 @@ def answered(
         span: as it is recorded; None = it has no stored form.
         failure: None = the answer is whole.
     """
-    whole = answer if failure is None else None
+    whole = answer if failure is None and asked.dialect.recorded else None
     call = span.call if span else None
     usage = call.usage if call else Usage()
     return _seen(

@@ -1,9 +1,25 @@
 """The protocols that clients may speak, by the path that they are spoken at. A new one is a file
 and a line here."""
 
+from starlette.types import Scope
+
 from serving.dialects.chat import ChatDialect
 from serving.dialects.contract import Dialect
+from serving.dialects.messages import CountTokensDialect, MessagesDialect
+from serving.refusal import ApiError
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": ChatDialect(),
+    "/v1/messages": MessagesDialect(),
+    "/v1/messages/count_tokens": CountTokensDialect(),
 }
+
+
+def refusal(scope: Scope, error: ApiError) -> bytes:
+    """An error as a client understands it who is refused at the door, at whichever path."""
+    path, dialect = scope["path"], DIALECTS.get(scope["path"])
+    if dialect is None:
+        named = any(name == b"anthropic-version" for name, _ in scope["headers"])
+        messages = named or path.startswith("/v1/messages/")
+        dialect = DIALECTS["/v1/messages" if messages else "/v1/chat/completions"]
+    return dialect.refuse(error)

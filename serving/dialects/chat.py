@@ -2,6 +2,7 @@
 
 from serving.capture import Asked
 from serving.chat import Chat
+from serving.keys import Caller
 from serving.limits import Limits
 from serving.refusal import ApiError
 
@@ -11,9 +12,9 @@ DONE = b"data: [DONE]\n\n"
 class ChatDialect:
     """Implements `contract.Dialect`."""
 
-    name, prefix = "chat.completions", "chatcmpl-"
+    name, prefix, recorded = "chat.completions", "chatcmpl-", True
 
-    def read(self, body: bytes, limits: Limits) -> Chat:
+    def read(self, body: bytes, limits: Limits, caller: Caller) -> Chat:
         return Chat(body, limits)
 
     def whole(self, asked: Asked, body: bytes) -> bytes:

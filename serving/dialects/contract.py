@@ -11,6 +11,7 @@ from typing import Protocol
 
 from serving.capture import Asked
 from serving.chat import Chat
+from serving.keys import Caller
 from serving.limits import Limits
 from serving.refusal import ApiError
 
@@ -37,8 +38,10 @@ class Dialect(Protocol):
     """Of the span that a call is recorded as: "chat.completions", "responses", …"""
     prefix: str
     """Of the response ids that the gateway mints: `chatcmpl-`, `resp_`, `msg_` …"""
+    recorded: bool
+    """False = the model is only asked about, and its answer read by nobody."""
 
-    def read(self, body: bytes, limits: Limits) -> Chat:
+    def read(self, body: bytes, limits: Limits, caller: Caller) -> Chat:
         """The request, checked, in the chat form.
 
         Raises:

@@ -2,7 +2,8 @@
 
 It answers at the speed and with the faults that the request's last message asks for, as words:
 `cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
-`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `large`,
+`late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `thinks`
+(before it answers), `refuses` (in the field for it), `large`,
 `flood` (20 MB of stream), `busy` (429 the first time), `odd ids`, `odd logprobs`, `odd count`
 (numbers that cannot be).
 """
@@ -129,6 +130,12 @@ def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
         message["content"] = "half \ud83d"
     if script == "large":
         message["content"] = "a" * 20 * 2**20
+    if script == "thinks":
+        message["reasoning_content"] = "so far"
+    if script == "refuses":
+        message |= {"content": None, "refusal": "I will not."}
+    if script == "calls":
+        message |= {"content": None, "tool_calls": WHOLE_CALLS}
     count = body.get("n") or 1
     usage = {"prompt_tokens": 4, "completion_tokens": 5 * count, "total_tokens": 9}
     if script == "zeros":
@@ -146,7 +153,7 @@ def answer(body: dict[str, Any], script: str) -> dict[str, Any]:
             {
                 "index": index,
                 "message": message,
-                "finish_reason": "stop",
+                "finish_reason": "tool_calls" if script == "calls" else "stop",
                 "logprobs": logprobs(IDS) if body.get("logprobs") else None,
                 "token_ids": IDS if body.get("return_token_ids") else None,
                 "stop_reason": None,
@@ -189,6 +196,12 @@ def events(body: dict[str, Any], script: str) -> Iterator[dict[str, Any]]:
             yield from (event(index, {"tool_calls": [part]}, [11]) for part in CALLS)
             yield event(index, {}, [2], "tool_calls")
             continue
+        if script == "thinks":
+            yield from (event(index, {"reasoning_content": word}, []) for word in ("so ", "far"))
+        if script == "refuses":
+            yield from (event(index, {"refusal": word}, []) for word in ("I will ", "not."))
+            yield event(index, {}, [], "stop")
+            continue
         if script == "flood":
             yield from (event(index, {"content": "x" * 50_000}, [1]) for _ in range(400))
         for word, token in zip(WORDS, IDS, strict=False):
@@ -206,6 +219,10 @@ CALLS: list[dict[str, Any]] = [
     {"index": 1, "function": {"arguments": '{"to":'}},
     {"index": 0, "function": {"arguments": " 1}"}},
     {"index": 1, "function": {"arguments": ' "x"}'}},
+]
+WHOLE_CALLS = [
+    {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": '{"order": 1}'}},
+    {"id": "call_b", "type": "function", "function": {"name": "send", "arguments": '{"to": "x"}'}},
 ]
 
 
