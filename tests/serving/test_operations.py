@@ -129,8 +129,12 @@ def test_two_gateway_processes_share_the_port_and_one_that_is_killed_is_replaced
     children = worker_pids(server.processes[0].pid)
     assert len(children) == 2
     os.kill(children[0], signal.SIGKILL)
-    health = httpx.get(f"{url}/health").json
-    wait(lambda: health()["worker_restarts"] == 1 and health()["workers"] == 2)
+
+    def replaced() -> bool:
+        health = httpx.get(f"{url}/health").json()
+        return bool(health["worker_restarts"] == 1 and health["workers"] == 2)
+
+    wait(replaced)
     assert ask(url).status_code == 200
     wait(lambda: answered(url) >= 61)
     server.processes[0].terminate()
