@@ -24,7 +24,8 @@ from serving.allowance import Allowance
 from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
-from serving.dialects import DIALECTS
+from serving.dialects import DIALECTS, refusal
+from serving.dialects.models import list_of, model_of
 from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
 from serving.inference import Inference
@@ -35,6 +36,7 @@ from serving.keys import Keys
 from serving.limits import Limits, limits_of
 from serving.metrics import Metrics
 from serving.observing import Observers, Seen
+from serving.openapi import document
 from serving.otlp import PATHS as OTLP_PATHS
 from serving.otlp import Otlp
 from serving.recording import Recording
@@ -43,7 +45,7 @@ from serving.state import EngineState
 from serving.terms import Terms
 from serving.upstream import Upstream
 
-_OPEN = frozenset(("/health", "/ready"))
+_OPEN = frozenset(("/health", "/ready", "/openapi.json"))
 """Paths that need no key and tell nothing that does."""
 _RIGHTS: dict[str, Right] = {
     "/v1/feedback": "feedback",
@@ -110,6 +112,7 @@ class Gateway:
             Route("/v1/models", Endpoint(self.models), methods=["GET"]),
             Route("/v1/models/{name:path}", Endpoint(self.model), methods=["GET"]),
             Route("/metrics", Endpoint(self.metrics), methods=["GET"]),
+            Route("/openapi.json", Endpoint(self.openapi), methods=["GET"]),
             Route("/health", Endpoint(self.health), methods=["GET"]),
             Route("/ready", Endpoint(self.ready), methods=["GET"]),
         ]
@@ -138,12 +141,12 @@ class Gateway:
 
     async def models(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         names = self.following.names(scope["flywheel.caller"])
-        return 200, {"object": "list", "data": [_model(name) for name in sorted(names)]}
+        return 200, list_of(sorted(names))
 
     async def model(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         name = scope["path_params"]["name"]
         self.following.resolve(name, scope["flywheel.caller"])
-        return 200, _model(name)
+        return 200, model_of(name)
 
     def adopt(self, projects: Sequence[Project]) -> None:
         """The projects' files as they are now, for requests that come from now on."""
@@ -168,6 +171,9 @@ class Gateway:
 
     async def metrics(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         return 200, await self.board.metrics()
+
+    async def openapi(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        return 200, document(tuple(DIALECTS), OTLP_PATHS, _version())
 
     async def health(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         routes = self.following.routes()
@@ -229,14 +235,15 @@ class Door:
                 scope["flywheel.caller"] = self._gateway.keys.admit(headers, right)
         except ApiError as error:
             self._gateway.recording.counts[f"refused_{error.status}"] += 1
-            await wire.refuse(send, error, [(b"x-request-id", request_id.encode())])
+            named = [(b"x-request-id", request_id.encode())]
+            await wire.refuse(send, error, named, refusal(scope, error))
             return
         scope["flywheel.headers"], scope["flywheel.request_id"] = headers, request_id
         await self._inner(scope, receive, send)
 
 
 class Endpoint:
-    """A function from a request to a status and JSON, as ASGI; its refusals in OpenAI's shape."""
+    """A function from a request to a status and JSON, as ASGI."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -248,7 +255,7 @@ class Endpoint:
         except wire.HungUp:
             return
         except ApiError as error:
-            await wire.refuse(send, error, named)
+            await wire.refuse(send, error, named, refusal(scope, error))
             return
         if isinstance(content, str):
             text = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8"), *named]
@@ -257,23 +264,20 @@ class Endpoint:
             await wire.answer_json(send, content, named, status)
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "flywheel"}
-
-
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _as_response(ApiError(error.status_code, f"{request.url.path}: {error.detail}"))
+    said = ApiError(error.status_code, f"{request.url.path}: {error.detail}")
+    return _as_response(said, request)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     """Starlette logs the traceback; the client learns that it was not its fault, and no more."""
-    return _as_response(ApiError(500, "a fault in the gateway; its log says more"))
+    return _as_response(ApiError(500, "a fault in the gateway; its log says more"), request)
 
 
-def _as_response(error: ApiError) -> Response:
+def _as_response(error: ApiError, request: Request) -> Response:
     headers = {name.decode(): value.decode() for name, value in error.headers()}
-    return Response(error.body(), error.status, headers)
+    return Response(refusal(request.scope, error), error.status, headers)
 
 
 def _version() -> str:
