@@ -5,10 +5,11 @@ it.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Set
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -28,6 +29,7 @@ from flywheel.serving_section import (
     CaptureSection,
     LimitsSection,
     PriceSection,
+    ProviderName,
     ProviderSection,
     ReleaseSection,
 )
@@ -523,7 +525,7 @@ class Project(Section):
     capture: CaptureSection = CaptureSection()
     limits: LimitsSection = LimitsSection()
     release: ReleaseSection = ReleaseSection()
-    providers: dict[str, ProviderSection] = Field(default_factory=dict)
+    providers: dict[ProviderName, ProviderSection] = Field(default_factory=dict)
     """Models that somebody else serves, by a name of your own."""
     prices: dict[str, PriceSection] = Field(default_factory=dict)
     """What tokens cost, by the model's name."""
@@ -548,6 +550,22 @@ class Project(Section):
         if algorithm in _CURATED and isinstance(curate, dict):
             return {**given, "curate": {**_CURATED[algorithm], **curate}}
         return given
+
+    @model_validator(mode="after")
+    def _provided(self) -> Self:
+        known = {*self.providers}
+        for name in known:
+            if re.fullmatch(r"v\d.*|base|previous", name):
+                raise ValueError(f"providers.{name}: deployments are called so; take another name")
+        for field, names, also in (
+            ("first", filter(None, [self.serving.first]), set[str]()),
+            ("fallbacks", self.serving.fallbacks, {"previous", "base"}),
+        ):
+            for name in names:
+                if name not in known | also:
+                    there = ", ".join(sorted(known | also)) or "none; add [providers.NAME]"
+                    raise ValueError(f"serving.{field}: {name!r} is no provider; there is {there}")
+        return self
 
     @property
     def judges(self) -> bool:

@@ -6,9 +6,9 @@ Of a server for several projects the first one's [serving] holds; [capture], [li
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, StringConstraints, field_validator
 
 from flywheel.section import Section, Url
 
@@ -151,6 +151,10 @@ class PriceSection(Section):
     """Of prompt tokens that were written to one; None = as `input`."""
     output: float = Field(ge=0)
     """Of answers, reasoning included."""
+
+
+ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
+"""a-z, 0-9 and -, a letter first."""
 
 
 class ProviderSection(Section):

@@ -16,7 +16,7 @@ from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving.engines.client import EngineClient
 from serving.engines.reach import Access
-from serving.routing import read, served_as, standing
+from serving.routing import is_external, read, served_as, standing
 from serving.state import EngineState
 from serving.verify import check_files
 
@@ -154,6 +154,7 @@ class Keeper:
         """Champions that the engine does not have."""
         routes = read(self._home).projects
         champions = [routes[name].champion for name in self._projects if name in routes]
+        champions = [champion for champion in champions if not is_external(champion)]
         with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
             if not client.ready():
                 raise EngineError("the engine is loading")

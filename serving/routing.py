@@ -12,6 +12,7 @@ from flywheel import durable
 from flywheel.errors import Busy, CorruptFile
 from flywheel.home import Home
 from flywheel.lineage import Deployment
+from flywheel.project import Project
 from flywheel.records import Record
 from storage.locks import held
 
@@ -61,6 +62,13 @@ def external_deployment(project: str, provider: str, base_model: str) -> Deploym
         kind="external",
         provider=provider,
     )
+
+
+def first_deployment(project: Project, base_model: str) -> Deployment:
+    """Who answers until the first promotion."""
+    if project.serving.first is not None:
+        return external_deployment(project.name, project.serving.first, base_model)
+    return base_deployment(project.name, base_model)
 
 
 def is_external(deployment: Deployment) -> bool:

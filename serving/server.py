@@ -155,12 +155,13 @@ def _engine_of(home: Home, projects: Sequence[Project], settings: Settings) -> E
 
 
 def _route_base(home: Home, project: Project, settings: Settings) -> None:
-    """A project that nothing serves yet is served by its base model: deployment 0."""
+    """A project that nothing serves yet is served by the provider that its file names first, else
+    by its base model: deployment 0."""
     from storage.inbox import Inbox
 
     base = str(base_folder(project, settings.models))
     while project.name not in (now := routing.read(home)).projects:
-        deployment = routing.base_deployment(project.name, base)
+        deployment = routing.first_deployment(project, base)
         route = routing.ProjectRoute(project=project.name, base_model=base, champion=deployment)
         Inbox(home).append([deployment], name=f"deployment:{deployment.name}")
         with contextlib.suppress(Busy):

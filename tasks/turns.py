@@ -219,12 +219,12 @@ def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn
 
 
 def champion_of(project: Project) -> Deployment:
-    """What answers for the project now: by the routing file, else its base model."""
-    from serving.routing import base_deployment, read
+    """What answers for the project now: by the routing file, else who does so first."""
+    from serving.routing import first_deployment, read
 
     route = read(home()).projects.get(project.name)
     base = str(base_folder(project, settings().models))
-    return route.champion if route else base_deployment(project.name, base)
+    return route.champion if route else first_deployment(project, base)
 
 
 def drop_torn_results() -> None:

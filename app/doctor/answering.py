@@ -11,7 +11,7 @@ from app.doctor.projects import sound
 from flywheel.errors import CorruptFile, FlywheelError
 from serving.engines.reach import Access
 from serving.presence import ServerRecord, running
-from serving.routing import ProjectRoute, read, served_as
+from serving.routing import ProjectRoute, is_external, read, served_as
 
 _WAIT_S = 5.0
 _PROMPT = [{"role": "user", "content": "1 2 3"}]
@@ -122,14 +122,15 @@ def _engine(url: str, routes: list[ProjectRoute], look: str, access: Access) -> 
 
 
 def _loaded(route: ProjectRoute, known: list[str]) -> Iterator[Finding]:
-    if served_as(route.champion) not in known:
+    if not is_external(route.champion) and served_as(route.champion) not in known:
         yield wrong(
             f"the engine does not have {route.champion.name}, which should answer",
             f"start the server again, or flywheel rollback of {route.project}; logs/engine.log",
         )
-    if route.previous is not None and served_as(route.previous) not in known:
+    before = route.previous
+    if before and not is_external(before) and served_as(before) not in known:
         yield warning(
-            f"the engine does not have {route.previous.name}: a rollback would have to load it",
+            f"the engine does not have {before.name}: a rollback would have to load it",
             "start the server again",
         )
 

@@ -76,7 +76,9 @@ def _weights(case: Case, route: ProjectRoute) -> Iterator[Finding]:
         else:
             yield ok(f"{deployment.name} ({role}): its weights are what was trained")
     if route.champion.adapter is None:
-        yield ok(f"{route.champion.name} (champion): the base model")
+        provider = route.champion.provider
+        what = f"the provider {provider}'s model" if provider else "the base model"
+        yield ok(f"{route.champion.name} (champion): {what}")
 
 
 def _damaged(role: str, deployment: Deployment, error: CorruptFile) -> Finding:
@@ -86,7 +88,7 @@ def _damaged(role: str, deployment: Deployment, error: CorruptFile) -> Finding:
         return wrong(says, f"{copy}, or flywheel rollback of {deployment.project}")
     if role == "previous":
         return warning(says, f"{copy}: until then there is nothing to roll back to")
-    return warning(says, f"{copy}, or take it out: flywheel canary --share 0")
+    return warning(says, f"{copy}, or take it out: flywheel release --end")
 
 
 def _against(case: Case) -> Iterator[Finding]:
