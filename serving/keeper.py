@@ -1,7 +1,8 @@
 """The engine's child process as the gateway should see it: started, watched, ready or not.
 
 The process starts itself again when it dies, with the adapters that `adapters_of` names at that
-moment. Invariant: the state is `ready` only while the engine runs and has every champion loaded.
+moment. Invariant: the state is `ready` only while the engine runs and has every champion, loaded
+and checked.
 """
 
 import asyncio
@@ -39,6 +40,14 @@ class EngineChild(Protocol):
     @property
     def alive(self) -> bool:
         """Whether it runs now, ready or not."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether what it must serve was loaded and checked, or failed to, since its last start."""
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """What it must serve and does not, and why."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -89,9 +98,7 @@ class Keeper:
         await asyncio.to_thread(self.engine.start)
         missing = await asyncio.to_thread(self._missing)
         if missing:
-            routes = read(self._home).projects.values()
-            damage = [_sound(self._home, one.champion) for one in routes]
-            why = next(filter(None, damage), self.engine.last_error)
+            why = await asyncio.to_thread(self._why)
             raise EngineError(
                 f"the engine could not load {', '.join(missing)}: {why}. "
                 "`flywheel rollback PROJECT` puts the deployment before it back"
@@ -102,8 +109,9 @@ class Keeper:
         pulse = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
-            gone = not self.engine.alive or self.engine.restarts != self.state.restarts
-            if gone or self.state.phase != "ready":
+            engine = self.engine
+            gone = not engine.alive or engine.restarts != self.state.restarts
+            if gone or not engine.settled or self.state.phase != "ready":
                 await self._look()
             elif time.monotonic() - pulse >= self._pulse_s:
                 await self._feel_pulse()
@@ -137,21 +145,30 @@ class Keeper:
         # The count first: a restart during the look is seen by the next one.
         restarts, running = self.engine.restarts, self.engine.alive
         missing = None
-        if running:
-            self.state.phase = "restarting"
+        settled = running and self.engine.settled
+        self.state.phase = "restarting"
+        if settled:
             try:
                 missing = await asyncio.to_thread(self._missing)
             except EngineError as error:
                 self.state.reason = str(error)
-        if missing == [] and running:
+        if missing == []:
             self.state.phase, self.state.reason = "ready", None
             self.state.restarts = restarts
         else:
-            self.state.phase = "restarting"
-            self.state.reason = self.engine.last_error or self.state.reason
+            reason = self.engine.last_error or self.state.reason
+            if missing and reason is None:
+                reason = await asyncio.to_thread(self._why)
+            self.state.reason = reason
+
+    def _why(self) -> str | None:
+        """Why champions are missing."""
+        routes = read(self._home).projects.values()
+        damage = [_sound(self._home, one.champion) for one in routes]
+        return next(filter(None, damage), self.engine.last_error)
 
     def _missing(self) -> list[str]:
-        """Champions that the engine does not have."""
+        """Champions that the engine does not have, or has and has not been seen to serve right."""
         routes = read(self._home).projects
         champions = [routes[name].champion for name in self._projects if name in routes]
         champions = [champion for champion in champions if not is_external(champion)]
@@ -160,7 +177,8 @@ class Keeper:
                 raise EngineError("the engine is loading")
             self._note(client.health())
             known = client.models()
-        return [champion.name for champion in champions if served_as(champion) not in known]
+        there = set(known) - set(self.engine.lacking)
+        return [champion.name for champion in champions if served_as(champion) not in there]
 
     def _note(self, said: dict[str, Any]) -> None:
         """Which template and tokenizer answers come from; vLLM's are known a moment after it is

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from flywheel.errors import EngineError, Refused
 from serving.engines.client import EngineClient
+from serving.engines.loading import load_checked
 from serving.policies import Policies, Policy, name_of
 from serving.verify import FLOAT32, Bounds, check_logprobs, read_probe
 
@@ -221,7 +222,7 @@ def _revived(seat: Seat, policy: Policy, folder: Path | None, again: bool) -> No
     if folder is not None:
         _loaded(seat, policy, folder)
     elif seat.start is not None:
-        seat.client.load_adapter(policy.model, seat.start)
+        load_checked(seat.client, policy.model, seat.start, seat.bounds)
 
 
 def _swept(run: str, seat: Seat) -> None:

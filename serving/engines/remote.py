@@ -9,23 +9,28 @@ not carry a turn is refused at the start, in words that say how to start it.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flywheel.errors import EngineError, FlywheelError, Refused
 from flywheel.home import Home
 from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
+from serving.engines.loading import MEND_S, Loading
 from serving.engines.reach import Access
 from serving.engines.remote_check import check, room, takes_adapters
 from serving.engines.rendering import Rendered, rendered
 from serving.engines.supervised import Adapters
 from serving.engines.through_client import ThroughClient
 from serving.engines.vllm_rendering import differs
+from serving.verify import bounds_of
 
 _LOOK_S = 2.0
 _MEET_S = 60.0
 """For each question of the first meeting, from its first byte to its last."""
+_TOLD_S = 0.5
+"""In which whoever sends has seen that it is not settled."""
 _MISSED = 3
 """Looks in a row that found nobody, after which it is away."""
 _log = logging.getLogger("flywheel.engine")
@@ -47,13 +52,16 @@ class RemoteVllm(ThroughClient):
         assert serving.engine_url is not None
         self.home, self.model, self._serving = home, model.resolve(), serving
         self._url = serving.engine_url.rstrip("/").removesuffix("/v1")
-        self._adapters, self._key, self._look_s = adapters, key, look_s
+        self.loading = Loading(adapters, bounds_of(serving, "vllm"))
+        self._key, self._look_s = key, look_s
         self._rendered = Rendered(why="not compared yet")
         self._rank = serving.max_rank
         self._stopping = threading.Event()
         self._follower: threading.Thread | None = None
         self._asking: EngineClient | None = None
-        self.alive = False
+        self._again = 0.0
+        """When what it does not take is tried again."""
+        self.alive = self.settled = False
         self.restarts = 0
         self.last_error: str | None = None
 
@@ -71,6 +79,11 @@ class RemoteVllm(ThroughClient):
             template_digest=self._rendered.template_digest,
             tokenizer_digest=self._rendered.tokenizer_digest,
         )
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """What it must serve and does not, and why."""
+        return self.loading.lacking
 
     def client(self, *, timeout_s: float = 600.0) -> EngineClient:
         return EngineClient(self._url, timeout_s=timeout_s, access=self.access)
@@ -104,7 +117,7 @@ class RemoteVllm(ThroughClient):
             asking.cut()
         if self._follower is not None:
             self._follower.join()
-        self._follower, self.alive = None, False
+        self._follower, self.alive, self.settled = None, False, False
 
     @contextlib.contextmanager
     def _cuttable(self, timeout_s: float) -> Iterator[EngineClient]:
@@ -133,7 +146,6 @@ class RemoteVllm(ThroughClient):
                 self._rank = said
                 client.access = self.access
             self._rendered = self._compared(client)
-            self.last_error = None
             self._load(client, client.models())
         self.alive = True
 
@@ -145,14 +157,9 @@ class RemoteVllm(ThroughClient):
         return Rendered(why=why) if why else found
 
     def _load(self, client: EngineClient, known: Sequence[str]) -> None:
-        for name, folder in self._adapters().items():
-            if name in known:
-                continue
-            try:
-                client.load_adapter(name, folder)
-            except Refused as error:
-                _log.error("adapter %s is not served: %s", name, error)
-                self.last_error = str(error)
+        self.loading.load(client, known)
+        self.last_error = self.loading.words()
+        self.settled = True
 
     def _follow(self) -> None:
         missed = 0
@@ -170,7 +177,7 @@ class RemoteVllm(ThroughClient):
                 if missed >= _MISSED or not self.alive:
                     if self.alive:
                         _log.error("the vLLM at %s is away: %s", self._url, error)
-                    self.alive, self.last_error = False, str(error)
+                    self.alive, self.settled, self.last_error = False, False, str(error)
 
     def _look(self) -> None:
         """One that was started again meanwhile has none of its adapters."""
@@ -178,9 +185,16 @@ class RemoteVllm(ThroughClient):
             if not client.ready():
                 raise EngineError(f"the vLLM at {self._url} is not ready")
             known = client.models()
-            if set(self._adapters()) - set(known):
-                before = self.last_error
-                self.last_error = None
-                self._load(client, known)
-                if self.last_error != before:
-                    self.restarts += 1
+            if not self.loading.missing(known):
+                return
+            before, lost = self.last_error, self.loading.missing([*known, *self.lacking])
+            if not lost and time.monotonic() < self._again:
+                return
+            self._again = time.monotonic() + MEND_S
+            if lost:
+                # What it lost is loaded before it is checked: nobody may be answered by it then.
+                self.settled = False
+                self._stopping.wait(_TOLD_S)
+            self._load(client, known)
+            if self.last_error != before:
+                self.restarts += 1

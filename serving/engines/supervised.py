@@ -1,8 +1,9 @@
 """An engine as a child process: started, watched, started again, stopped. What both of ours share.
 
 Enter: what says which adapters must be served, and from the kind of engine, how one is launched.
-Invariants: its URL stays the same over restarts; after one it serves every adapter it should; when
-its first process is gone, so is all that this one started; it never outlives us.
+Invariants: its URL stays the same over restarts; it is settled only when every adapter that it
+should serve was loaded and is what was trained, or is told with its reason; when its first process
+is gone, so is all that this one started; it never outlives us.
 """
 
 import contextlib
@@ -14,25 +15,28 @@ import subprocess
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from flywheel.errors import EngineError, FlywheelError
 from flywheel.home import Home
 from serving.engines.client import EngineClient
+from serving.engines.loading import DEATHS, MEND_S, Loading
+from serving.engines.loading import Adapters as Adapters
 from serving.engines.reach import Access
 from serving.engines.through_client import ThroughClient
+from serving.verify import FLOAT32, Bounds
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_LASTED_S = 60.0
+"""An engine that ran for so long did not fail to start: the next pause is the first again."""
 _CLEANED_S = 5.0
 """How long the group may need to go by itself, and to clean up after itself, once its first
 process is gone."""
 _IN_USE = 98
 _log = logging.getLogger("flywheel.engine")
-
-Adapters = Callable[[], Mapping[str, Path]]
 
 
 class Supervised(ThroughClient):
@@ -46,17 +50,20 @@ class Supervised(ThroughClient):
         adapters: Adapters = dict,
         port: int | None = None,
         ready_s: float,
+        bounds: Bounds = FLOAT32,
     ) -> None:
         self.home, self.model, self.ready_s = home, model.resolve(), ready_s
         self.port = port or _free_port()
         self._fixed = port is not None
-        self._adapters = adapters
+        self.loading = Loading(adapters, bounds)
         self._child: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
         self.restarts = 0
         self.last_error: str | None = None
-        """Why the last start failed, or how the last child ended; None while all is well."""
+        """Why the last start failed, how the last child ended, or what is not served; None while
+        all is well."""
+        self._settled = False
 
     @abstractmethod
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -85,6 +92,16 @@ class Supervised(ThroughClient):
     def alive(self) -> bool:
         return self.pid is not None
 
+    @property
+    def settled(self) -> bool:
+        """Whether it runs, and what it must serve was loaded and checked since its start."""
+        return self._settled and self.alive
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """What it must serve and does not, and why."""
+        return self.loading.lacking
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -104,15 +121,14 @@ class Supervised(ThroughClient):
         if self._watcher is not None:
             return
         self._stopping.clear()
-        try:
-            self._launch()
-        except BaseException:
-            self._kill()
-            if self._fixed or self._child is None or self._child.returncode != _IN_USE:
-                raise
-            # Somebody took the free port between our asking and the child's taking it.
-            self.port = _free_port()
-            self._launch()
+        for left in reversed(range(DEATHS + 1)):
+            try:
+                self._launch()
+                break
+            except BaseException as error:
+                self._kill()
+                if not left or not self._worth_another(error):
+                    raise
         self._watcher = threading.Thread(target=self._watch, name="engine-watch", daemon=True)
         self._watcher.start()
 
@@ -142,19 +158,35 @@ class Supervised(ThroughClient):
         self._watcher = None
 
     def _launch(self) -> None:
+        self._settled = False
         self._child = self._spawn()
         with self.client() as client:
             client.wait_ready(self.ready_s, alive=self._ended)
             self._load_all(client)
 
     def _load_all(self, client: EngineClient) -> None:
-        for name, folder in self._adapters().items():
-            try:
-                client.load_adapter(name, folder)
-            except FlywheelError as error:
-                # The base and the others must serve all the same.
-                _log.error("adapter %s is not served: %s", name, error)
-                self.last_error = str(error)
+        self.loading.load(client)
+        self.last_error = self.loading.words()
+        self._settled = True
+
+    def _mend(self) -> None:
+        """Loads what could not be loaded, by now perhaps it can."""
+        try:
+            with self.client() as client:
+                self.loading.load(client, client.models())
+            self.last_error = self.loading.words()
+        except (FlywheelError, OSError) as error:
+            _log.warning("what is not served could not be loaded again: %s", error)
+
+    def _worth_another(self, error: BaseException) -> bool:
+        """Whether a first start that failed may go better: on another port, where somebody took the
+        free one between our asking and the child's taking it; without weights that it ended over.
+        """
+        if self._child is not None and self._child.returncode == _IN_USE and not self._fixed:
+            self.port = _free_port()
+            return True
+        ended = isinstance(error, EngineError) and not self._stopping.is_set()
+        return ended and self.loading.under_way
 
     def _ended(self) -> str | None:
         child = self._child
@@ -168,27 +200,34 @@ class Supervised(ThroughClient):
 
     def _watch(self) -> None:
         """Restarts the child when it ends, waiting longer each time in a row."""
-        pause = _FIRST_PAUSE_S
+        pause, begun = _FIRST_PAUSE_S, time.monotonic()
         while not self._stopping.is_set():
             child = self._child
             assert child is not None
-            code = child.wait()
+            try:
+                code = child.wait(MEND_S if self.loading.lacking else None)
+            except subprocess.TimeoutExpired:
+                self._mend()
+                continue
             _end_group(child.pid)
             if self._stopping.is_set():
                 return
-            self.last_error = self.last_error or f"the engine ended with code {code}"
+            if time.monotonic() - begun > _LASTED_S:
+                pause = _FIRST_PAUSE_S
+            if self._settled or self.last_error is None:
+                self.last_error = f"the engine ended with code {code}"
             _log.error("%s: starting it again in %s s", self.last_error, pause)
             if self._stopping.wait(pause):
                 return
             try:
                 self.restarts += 1
                 self.last_error = None
+                begun = time.monotonic()
                 self._launch()
-                pause = _FIRST_PAUSE_S
             except (FlywheelError, OSError) as error:
                 self.last_error = str(error)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
                 self._kill()
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _kill(self) -> None:
         child = self._child

@@ -24,6 +24,7 @@ from serving.engines.rendering import Rendered, rendered
 from serving.engines.supervised import Adapters, Supervised
 from serving.engines.vllm_command import flags, rank_room, variables
 from serving.engines.vllm_rendering import differs
+from serving.verify import bounds_of
 
 _HERE = Path(__file__).resolve().parent
 _log = logging.getLogger("flywheel.engine")
@@ -56,7 +57,14 @@ class VllmProcess(Supervised):
             MissingPart: no vLLM in `environment`, or the build for another device.
             UsageError: [serving] asks for what vLLM cannot do.
         """
-        super().__init__(home, model, adapters=adapters, port=port, ready_s=ready_s)
+        super().__init__(
+            home,
+            model,
+            adapters=adapters,
+            port=port,
+            ready_s=ready_s,
+            bounds=bounds_of(serving, "vllm"),
+        )
         self._python = python_of(environment, serving.device)
         self._serving, self._threads = serving, threads
         self._variables = dict(variables or {})

@@ -27,6 +27,7 @@ from flywheel.records import Trace, model_spans, say
 from serving import routing
 from serving.engines import vllm as vllm_module
 from serving.engines.client import EngineClient
+from serving.engines.loading import Loading
 from serving.engines.remote import RemoteVllm
 from serving.engines.vllm import VllmProcess
 from serving.limits import Limits
@@ -451,7 +452,7 @@ def test_an_adapter_of_the_real_model_is_deployed_after_full_weights_were(
     assert vllm.ready()
     if not (SMOL / "model.safetensors").exists():
         pytest.fail(f"no model at {SMOL}: `make model`")
-    vllm._adapters = dict  # type: ignore[assignment]
+    vllm.loading = Loading(dict)
     model = load_base(SMOL, threads=1).model
     rendering = renderer_for(load_tokenizer(SMOL))
     prompt = tuple(rendering.render_prompt([say("user", "Name a colour.")]))
