@@ -49,6 +49,8 @@ def load_base(folder: Path, *, threads: int | None = None) -> Base:
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
+    from trainer.quantised import is_quantised, make_room
+
     if threads is not None:
         torch.set_num_threads(threads)
     config = _read_config(folder)
@@ -59,6 +61,8 @@ def load_base(folder: Path, *, threads: int | None = None) -> Base:
             model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=torch.float32, attn_implementation="sdpa"
             )
+            if is_quantised(config):
+                make_room(model)
         _assign(model, _mapped_tensors(folder), folder)
     model.requires_grad_(False)
     return Base(folder, model.eval(), load_tokenizer(folder))
@@ -334,7 +338,7 @@ def _assign(model: Any, tensors: dict[str, Any], folder: Path) -> None:
     import torch
 
     whole = {
-        key: tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32)
+        key: tensor if tensor.dtype in (torch.float32, torch.int8) else tensor.to(torch.float32)
         for key, tensor in tensors.items()
     }
     try:

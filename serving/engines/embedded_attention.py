@@ -27,7 +27,7 @@ class Part:
     start: int
     """Where the new tokens go in every slot when many are prefilled; unused with `positions`."""
     positions: torch.Tensor | None
-    """[rows] where each row's single new token goes; None while prefilling."""
+    """[rows, new] where each row's new tokens go; None while prefilling."""
     mask: torch.Tensor
     """[rows or 1, 1, 1, new, own tokens] 0 where a new token sees an own token, else -inf."""
 
@@ -38,12 +38,12 @@ def prefilling(segment: Segment | None, slots: Slots, start: int, width: int) ->
     return Part(segment, slots, len(slots.lengths), start, None, _mask(seen[None]))
 
 
-def decoding(segment: Segment | None, slots: Slots, width: int | None = None) -> Part:
-    """One new token for every row, at the end of what it has; `width` = own tokens that are looked
+def decoding(segment: Segment | None, slots: Slots, width: int | None = None, new: int = 1) -> Part:
+    """`new` tokens for every row, at the end of what it has; `width` = own tokens that are looked
     at, seen or not (None = as many as the longest row has)."""
-    positions = torch.tensor(slots.lengths)
-    seen = torch.arange(width or max(slots.lengths) + 1) <= positions[:, None]
-    return Part(segment, slots, len(slots.lengths), 0, positions, _mask(seen[:, None]))
+    positions = torch.tensor(slots.lengths)[:, None] + torch.arange(new)
+    seen = torch.arange(width or max(slots.lengths) + new) <= positions[..., None]
+    return Part(segment, slots, len(slots.lengths), 0, positions, _mask(seen))
 
 
 def _mask(seen: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ def _write(
         if part.positions is None:
             slots[: part.rows, :, part.start : part.start + new.shape[2]] = new
         else:
-            slots[torch.arange(part.rows), :, part.positions] = new[:, :, 0]
+            slots[torch.arange(part.rows)[:, None], :, part.positions] = new.transpose(1, 2)
         own.append(slots[: part.rows, :, : part.mask.shape[-1]])
     return own[0], own[1]
 

@@ -13,6 +13,7 @@ import torch
 from serving.engines.embedded_attention import decoding, prefilling
 from serving.engines.embedded_cache import Segment, Slots
 from serving.engines.embedded_choose import Choosing, Drawn, draw
+from serving.engines.embedded_guess import Guessing
 from serving.engines.embedded_model import Model
 
 CHUNK = 512
@@ -40,6 +41,7 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     abandoned: bool = False
     """Nobody waits for it any more. May be set from any thread."""
+    finished: bool = False
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -51,6 +53,10 @@ class Row:
 
     def take(self, drawn: Drawn) -> bool:
         """Appends a token, tells who waits, and says whether the row is finished."""
+        self.finished = self._ended_by(drawn)
+        return self.finished
+
+    def _ended_by(self, drawn: Drawn) -> bool:
         self.tokens.append(drawn.id)
         finish = None
         if drawn.logprob != drawn.logprob:
@@ -154,11 +160,20 @@ def start_rows(
     return group
 
 
-def step(model: Model, adapter: str, groups: Sequence[Group]) -> None:
-    """One token for every row of `groups`, none of which is empty; finished rows leave."""
+def step(
+    model: Model, adapter: str, groups: Sequence[Group], guessing: Guessing | None = None
+) -> None:
+    """A token for every row of `groups`, none of which is empty, and more where guesses at them
+    come true; finished rows leave.
+
+    `guessing`: how the next tokens are guessed; None = they are not.
+    """
+    rows = [row for group in groups for row in group.rows]
+    guesses = guessing.guesses([(row.prompt, row.tokens) for row in rows]) if guessing else None
+    if guesses:
+        return _guessed_step(model, adapter, groups, guesses)
     for group in groups:
         group.slots.reserve(len(group.rows), max(group.slots.lengths) + 1)
-    rows = [row for group in groups for row in group.rows]
     ids = torch.tensor([[row.tokens[-1]] for row in rows])
     positions = torch.tensor(
         [[group.offset + length] for group in groups for length in group.slots.lengths]
@@ -169,6 +184,54 @@ def step(model: Model, adapter: str, groups: Sequence[Group]) -> None:
     for group in groups:
         group.slots.lengths = [length + 1 for length in group.slots.lengths]
         drop(group, lambda row: row.take(next(drawn)))
+    return None
+
+
+def _guessed_step(
+    model: Model, adapter: str, groups: Sequence[Group], guesses: Sequence[Sequence[int]]
+) -> None:
+    """One forward pass over each row's last token and the guesses after it, parallel to the rows.
+
+    A token is drawn after the last one as ever; while it is the one that was guessed, the next is
+    drawn from what the pass says of the place after it. So tokens come from the model's own
+    distribution, drawn by the same random numbers as without guesses (Leviathan et al., ICML 2023,
+    with a draft that is certain of its guess). Keys and values of wrong guesses are written over.
+    """
+    rows = [row for group in groups for row in group.rows]
+    new = 1 + max(map(len, guesses))
+    for group in groups:
+        group.slots.reserve(len(group.rows), max(group.slots.lengths) + new)
+    tokens = [
+        [row.tokens[-1], *guess, *[0] * (new - 1 - len(guess))]
+        for row, guess in zip(rows, guesses, strict=True)
+    ]
+    lengths = [group.offset + length for group in groups for length in group.slots.lengths]
+    positions = torch.tensor(lengths)[:, None] + torch.arange(new)
+    parts = [decoding(group.segment, group.slots, new=new) for group in groups]
+    hidden = model.hidden(adapter, torch.tensor(tokens), positions, parts)
+    taken, going = [0] * len(rows), list(range(len(rows)))
+    for place in range(new):
+        logits = model.logits(hidden[going, place])
+        drawn = draw(
+            logits, [rows[at].choosing for at in going], [rows[at].generator for at in going]
+        )
+        going = [
+            at for at, one in zip(going, drawn, strict=True)
+            if _taken(rows[at], one, taken, at) and place < len(guesses[at])
+            and one.id == guesses[at][place]
+        ]  # fmt: skip
+        if not going:
+            break
+    grown = iter(taken)
+    for group in groups:
+        group.slots.lengths = [length + next(grown) for length in group.slots.lengths]
+        drop(group, lambda row: row.finished)
+
+
+def _taken(row: Row, drawn: Drawn, taken: list[int], at: int) -> bool:
+    """Whether the row goes on after this token."""
+    taken[at] += 1
+    return not row.take(drawn)
 
 
 def drop(group: Group, leaves: Callable[[Row], bool]) -> None:

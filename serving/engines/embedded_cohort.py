@@ -20,6 +20,7 @@ from serving.engines.embedded_batch import (
     step,
 )
 from serving.engines.embedded_cache import ROOM, WORTH, Prefixes, Segment, common_length
+from serving.engines.embedded_guess import Guessing
 from serving.engines.embedded_model import Model
 
 Turns = Generator[None, None, None]
@@ -53,9 +54,10 @@ class Cohort:
         prefixes: Prefixes,
         bounds: Bounds,
         beside: Callable[[], int] = lambda: 0,
+        guessing: Guessing | None = None,
     ) -> None:
         """`beside`: tokens that the rows of other adapters hold memory for."""
-        self.model, self.adapter = model, adapter
+        self.model, self.adapter, self.guessing = model, adapter, guessing
         self.prefixes, self.bounds, self.beside = prefixes, bounds, beside
         self.budget = bounds.memory * 3 // 8 // model.shape.bytes_per_token
         self.waiting: deque[Row] = deque()
@@ -94,7 +96,7 @@ class Cohort:
 
     def _step(self) -> None:
         self._preempt()
-        step(self.model, self.adapter, self.groups)
+        step(self.model, self.adapter, self.groups, self.guessing)
         self.groups = [group for group in self.groups if group.rows]
 
     def _admit(self) -> Turns:

@@ -22,6 +22,7 @@ from flywheel.errors import Busy, CorruptFile, EngineError, UsageError
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_cache import Prefixes
 from serving.engines.embedded_cohort import Bounds, Cohort, Turns, run_gang
+from serving.engines.embedded_guess import Guessing, guessing_of
 from serving.engines.embedded_model import BASE, Model
 from serving.engines.embedded_score import Prompt, score
 from serving.engines.embedded_steady import Steady
@@ -58,6 +59,7 @@ class Sampler:
         self.model, self.bounds, self.threads = model, bounds, threads
         self.adapters: dict[str, Path] = {}
         self._digests: dict[str, str] = {}
+        self._guessing: dict[str, Guessing | None] = {}
         self._leaving: set[str] = set()
         budget = bounds.memory // 8 // model.shape.bytes_per_token
         self._prefixes = Prefixes(budget)
@@ -247,7 +249,8 @@ class Sampler:
 
         if steady:
             return Steady(model, adapter, self.bounds, beside)
-        return Cohort(model, adapter, self._prefixes, self.bounds, beside)
+        guessing = self._guessing.get(adapter)
+        return Cohort(model, adapter, self._prefixes, self.bounds, beside, guessing)
 
     def _enter_gang(self, rows: Sequence[Row]) -> None:
         adapter = rows[0].adapter
@@ -290,6 +293,7 @@ class Sampler:
         if len(name) > 200 or "." in name or not name.isprintable() or not name:
             raise UsageError(f"adapter name {name!r}: printable, no dots, at most 200 characters")
         try:
+            guessing = guessing_of(folder)
             if whole is not None:
                 self.model.add(whole)
             else:
@@ -298,6 +302,7 @@ class Sampler:
             _log.warning("%s was not loaded from %s", name, folder)
             raise
         self.adapters[name], self._digests[name] = folder, digest
+        self._guessing[name] = guessing
 
     def _unload(self, name: str) -> None:
         if not self.serves(name) or name == BASE:
@@ -312,12 +317,14 @@ class Sampler:
         self.model = model
         self.adapters.clear()
         self._digests.clear()
+        self._guessing.clear()
         self._prefixes = Prefixes(self._prefixes.budget)
 
     def _free(self, name: str) -> None:
         self._leaving.discard(name)
         self._prefixes.forget(name)
         del self.adapters[name]
+        self._guessing.pop(name, None)
         self.model.unload(name)
 
 
