@@ -35,7 +35,7 @@ COMMANDS = {
     "train": "Train the open turn's candidate.",
     "evaluate": "Compare the open turn's candidate with the champion.",
     "promote": "Promote a candidate, if the gates let it.",
-    "canary": "Let a version answer a share of the requests.",
+    "release": "Let a version answer a share of the requests until its test is over.",
     "estimate": "What a version would have earned on recent traffic.",
     "rollback": "Put the previous deployment back.",
     "eval": "Try any model on any environment.",

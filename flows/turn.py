@@ -45,5 +45,6 @@ def turn(project: str) -> Any:
             passed(promote_candidate(this, candidate, evaluation))
         except Refused as refusal:
             report = conclude(this, str(refusal))
-            return Completed(name="Waiting" if report["waiting"] else "Refused", data=report)
+            name = "Canary" if report["canary"] else "Waiting" if report["waiting"] else "Refused"
+            return Completed(name=name, data=report)
         return Completed(name="Promoted", data=conclude(this))

@@ -178,7 +178,8 @@ def _since(ledger: Ledger, name: str) -> str:
     taken = ("promoted", "rolled_back", "reconciled", "canary")
     last = next(
         (one for one in reversed(ledger.decisions)
-         if one.deployment == name and one.outcome in taken), None
+         if one.deployment == name and one.outcome in taken
+         and (one.outcome, one.gate) != ("rolled_back", "canary")), None
     )  # fmt: skip
     return f" since {_time(last.at)} ({in_markdown(last.reason)})" if last else ""
 

@@ -9,7 +9,7 @@ from storage.database import reading
 _LATEST = """SELECT trace_id, value, weight FROM grades WHERE weight > 0 AND span_id IS NULL
     QUALIFY row_number() OVER (PARTITION BY trace_id, reward
                                ORDER BY given DESC, since DESC, digest DESC) = 1"""
-_SCORED = f"""SELECT trace_id, sum(weight * value) / sum(weight) AS score FROM ({_LATEST})
+SCORED = f"""SELECT trace_id, sum(weight * value) / sum(weight) AS score FROM ({_LATEST})
     GROUP BY trace_id HAVING count(value) = count(*)"""
 """As `environments.grading.score` does it: a trace of which any reward is not known has none."""
 
@@ -30,7 +30,7 @@ def graded(home: Home, project: str) -> int:
         if database is None:
             return 0
         ((count,),) = database.execute(
-            f"SELECT count(*) FROM traces SEMI JOIN ({_SCORED}) scored ON trace_id = traces.id "
+            f"SELECT count(*) FROM traces SEMI JOIN ({SCORED}) scored ON trace_id = traces.id "
             f"WHERE project = $project AND duplicate_of IS NULL AND origin IN {RECORDED}",
             {"project": project},
         ).fetchall()
@@ -46,7 +46,7 @@ def first_and_last(home: Home, project: str, deployment: str, size: int) -> Mean
             f"""WITH answered AS (
                 SELECT score, row_number() OVER (ORDER BY started NULLS FIRST, id) AS number,
                     count(*) OVER () AS total
-                FROM traces JOIN ({_SCORED}) scored ON trace_id = traces.id
+                FROM traces JOIN ({SCORED}) scored ON trace_id = traces.id
                 WHERE project = $project AND duplicate_of IS NULL AND origin = 'production'
                 AND id IN (SELECT trace_id FROM spans WHERE deployment = $deployment))
             SELECT count(*), avg(score) FILTER (number <= $size),
@@ -66,7 +66,7 @@ def pass_rates(home: Home, project: str, deployment: str) -> dict[str, tuple[flo
             return {}
         rows = database.execute(
             "SELECT problem_id, avg((score >= 1 - 1e-9)::DOUBLE), count(*) "
-            f"FROM ({_SCORED}) scored JOIN (SELECT DISTINCT trace_id, problem_id FROM grades "
+            f"FROM ({SCORED}) scored JOIN (SELECT DISTINCT trace_id, problem_id FROM grades "
             "WHERE problem_id IS NOT NULL) posed USING (trace_id) "
             "SEMI JOIN (SELECT trace_id FROM cards WHERE project = $project AND "
             "deployment = $deployment AND trace_id = stands_for) answered USING (trace_id) "

@@ -1,4 +1,6 @@
-"""Promote: the serving gate loads and checks the candidate, and the routing file lets it answer."""
+"""Promote: the serving gate loads and checks the candidate, and the routing file lets it answer:
+all requests, or a share of them first where the project wants a canary.
+"""
 
 from typing import Any
 
@@ -11,6 +13,8 @@ from tasks.gates import Verdict, record, verdict
 from tasks.serving_gate import serving_check
 from tasks.step import step
 from tasks.turns import Turn, engine, home, note, project_of
+
+_ENDED = ("promoted", "rolled_back", "inconclusive")
 
 
 @step(minutes=15, keep=False)
@@ -25,7 +29,9 @@ def promote_candidate(
     """
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
     said = held_back(turn, deployment, asked=bool(by))
-    if said is None:
+    if said is None and project_of(turn).release.canary is not None and not by:
+        said = let_in(turn, deployment, evaluation)
+    elif said is None:
         said = promoted(turn, deployment, evaluation, by=by or "flywheel turn", reason=reason)
     else:
         outcome: Outcome = "waiting" if said.get("waiting") else "refused"
@@ -73,11 +79,46 @@ def promoted(
     return said
 
 
+def let_in(turn: Turn, deployment: Deployment, evaluation: Verdict) -> Verdict:
+    """It answers the project's share, and its reward there decides on the rest
+    (`tasks/release.py`)."""
+    from serving.promotion import set_canary
+    from serving.registry import Registry
+    from storage.committer import commit
+
+    share = project_of(turn).release.canary or 0.0
+    if serves_already(deployment):  # its canary ended well, before a killed turn was gone on with
+        return verdict("canary", True, f"{deployment.name} serves", deployment=deployment.name)
+    client = engine()
+    try:
+        set_canary(
+            home(),
+            deployment,
+            share,
+            engine=client,
+            registry=Registry(home()),
+            verify=lambda: serving_check(turn, client, deployment, evaluation["smoke"]),
+            by="flywheel turn",
+            reason=evaluation["reason"],
+        )
+    except Refused as refusal:
+        return verdict("serving", False, str(refusal), deployment=None)
+    commit(home())
+    why = (
+        f"{deployment.name} passed, and answers {share:.1%} of the requests: its reward there "
+        "decides on the rest"
+    )
+    return verdict("canary", False, why, deployment=deployment.name, waiting=True)
+
+
 def held_back(turn: Turn, deployment: Deployment, *, asked: bool) -> Verdict | None:
     """Why the turn's candidate may not be promoted; None = it may."""
     taken = taken_back(deployment)
     if taken:
         return verdict("person", False, taken, deployment=None)
+    other = None if asked else in_its_canary(deployment)
+    if other:
+        return verdict("canary", False, other, deployment=None, waiting=True)
     wants_person = project_of(turn).gate.promotion == "asked" and not asked
     if wants_person and not serves_already(deployment):
         command = f"flywheel promote {turn.folder} --version {deployment.version}"
@@ -94,18 +135,34 @@ def serves_already(deployment: Deployment) -> bool:
     return route is not None and route.champion.name == deployment.name
 
 
+def in_its_canary(deployment: Deployment) -> str | None:
+    """Why a candidate waits: another version's canary is not over. None = none runs, or its own."""
+    from serving.routing import canary_of
+
+    running = canary_of(home(), deployment.project)
+    if running is None or running[0].name == deployment.name:
+        return None
+    return (
+        f"{deployment.name} passed and waits, since {running[0].name} answers a share of the "
+        f"requests: `flywheel release --version {deployment.version} --canary {running[1]:.0%}` "
+        "lets it take that place"
+    )
+
+
 def taken_back(candidate: Deployment) -> str | None:
-    """Why the candidate may not come back: somebody rolled it back, and a turn over the same data
-    must not undo that. None = nobody did."""
+    """Why the candidate may not come back: somebody rolled it back, or its canary ended for want of
+    evidence, and a turn over the same data must not undo that. None = neither."""
     from storage.queries import records
 
     said = [
         one
         for one in records(home(), "decision", project=candidate.project)
         if (one.outcome == "rolled_back" and one.replaced == candidate.name)
-        or (one.outcome in ("promoted", "rolled_back") and one.deployment == candidate.name)
+        or (one.outcome in _ENDED and one.deployment == candidate.name)
     ]
     last = max(said, key=lambda one: one.at, default=None)
+    if last is not None and last.outcome == "inconclusive":
+        return f"{candidate.name} had its canary, which ended without a verdict: {last.reason}"
     if last is None or last.replaced != candidate.name:
         return None
     return (

@@ -50,6 +50,7 @@ def turn_report(turn: Turn) -> dict[str, Any]:
             )
         },
         "decision": "promoted" if promotion.get("passed") else "refused",
+        "canary": promotion.get("gate") == "canary" and promotion.get("deployment") is not None,
         "reason": (refusing or promotion).get("reason"),
         "gate": (refusing or promotion).get("gate"),
         "waiting": bool(promotion.get("waiting")),
@@ -154,6 +155,8 @@ def turn_page(turn: Turn) -> str:
     """The turn as Markdown, for the Prefect artifact and MLflow's run page."""
     found = turn_report(turn)
     decision = "waiting for a person" if found["waiting"] else found["decision"]
+    if found["gate"] == "canary" and found["waiting"]:
+        decision = "in its canary" if found["canary"] else "waiting for another canary's end"
     lines = [
         f"# {turn.project}: {decision}",
         "",

@@ -54,6 +54,10 @@ def command(
         return
     for line in _lines(found, since, until):
         echo(line)
+    if release := found.get("release"):
+        echo(
+            f"{release['challenger']}: {release['decided'] or release['says']}: {release['reason']}"
+        )
 
 
 def _lines(found: dict[str, Any], since: str | None, until: str | None) -> Iterator[str]:

@@ -1,4 +1,8 @@
-"""`flywheel rollback`: the previous deployment answers again."""
+"""`flywheel rollback`: the previous deployment answers again.
+
+Who answers changes first, and stands in the ledger before the command says so. MLflow, which takes
+seconds to open, is told by the running server, or without one by this command afterwards.
+"""
 
 import contextlib
 import getpass
@@ -10,6 +14,7 @@ import msgspec
 from app.cli import echo, echo_json
 from app.start import start
 from flywheel.errors import Busy
+from flywheel.home import Home
 
 
 @click.command("rollback")
@@ -22,26 +27,36 @@ def command(project: Path, reason: str, by: str, as_json: bool) -> None:
     settings = start(progress=True)
     from flywheel.project import load_project
     from serving.engines.client import EngineClient
+    from serving.presence import running
     from serving.promotion import rollback
-    from serving.registry import Registry
-    from serving.registry_pages import write_pages
-    from serving.server import running
     from storage.committer import commit
 
-    home = settings.at()
-    server, registry = running(home), Registry(home)
+    home, name = settings.at(), load_project(project).name
+    server = running(home)
     serving = rollback(
         home,
-        load_project(project).name,
+        name,
         engine=EngineClient(server.engine_url, access=server.access) if server else None,
-        registry=registry,
+        registry=None,
         by=by,
         reason=reason,
     )
-    with contextlib.suppress(Busy):  # it waits in the inbox then
-        commit(home)
-        write_pages(home, registry, serving.project)
     if as_json:
         echo_json(msgspec.to_builtins(serving))
     else:
         echo(f"serving {serving.name}" + ("" if server else " (from the next start on)"))
+    with contextlib.suppress(Busy):  # it waits in the inbox then
+        commit(home, wait_s=2)
+    if server is None:
+        _tell(home, name)
+
+
+def _tell(home: Home, project: str) -> None:
+    """Raises FlywheelError: MLflow cannot be written; what serves is as it was said."""
+    from serving.reconcile import alone, settle
+    from serving.registry import Registry
+    from serving.registry_pages import write_pages
+
+    with alone(home, project):
+        settle(home, project, Registry(home), None)
+    write_pages(home, Registry(home), project)

@@ -29,6 +29,7 @@ def command(project: Path, as_json: bool) -> None:
         if report["repeated"]:
             echo("nothing has come or changed since the last turn; its verdict stands:")
         decision = "waiting" if report["waiting"] else report["decision"] + by
+        decision = "in its canary" if report["canary"] else decision
         echo(f"{report['project']}: {decision}: {report['reason']}")
         echo(f"serving: {report['deployment']}; the whole turn: {report['page']}")
-    sys.exit(0 if report["decision"] == "promoted" else 3)
+    sys.exit(0 if report["decision"] == "promoted" or report["canary"] else 3)

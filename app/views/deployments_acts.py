@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from app.views.acting import Action, actions, confirm, start_command
-from app.views.deployments_data import Version, command, of_canary, of_promotion, of_rollback
+from app.views.deployments_data import Version, command, of_promotion, of_release, of_rollback
 from app.views.frame import Shown, link, plain
 from app.views.words import ago, seconds
 
@@ -94,9 +94,9 @@ def offer_canary_end(here: Shown, champion: Version, challenger: Version) -> Non
         here,
         f"canary:{challenger.name}:0",
         f"Take {challenger.name} out",
-        of_canary(challenger.name, champion.name, 0.0),
-        "canary",
-        options={"version": str(challenger.number), "share": "0"},
+        of_release(challenger.name, champion.name, 0.0),
+        "release",
+        options={"version": str(challenger.number), "end": ""},
     )
 
 
@@ -147,10 +147,10 @@ def _offer_canary(here: Shown, champion: Version, chosen: Version, reason: str) 
             here,
             f"canary:{champion.name}:{chosen.name}",
             "Change its share" if runs else f"Let {chosen.name} answer a share",
-            of_canary(chosen.name, champion.name, percent / 100),
-            "canary",
+            of_release(chosen.name, champion.name, percent / 100),
+            "release",
             reason,
-            {"version": str(chosen.number), "share": f"{percent / 100:g}"},
+            {"version": str(chosen.number), "canary": f"{percent}%"},
         )
 
 

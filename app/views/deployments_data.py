@@ -7,7 +7,7 @@ each, the newest first, and what an action on one would do, in words.
 from collections.abc import Sequence
 from typing import Literal
 
-from app.views.ledger_data import Ledger, Turn, took_over, took_over_by
+from app.views.ledger_data import Ledger, Turn, of_canary, took_over, took_over_by
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment, Evaluation
 from flywheel.records import Record
@@ -83,7 +83,8 @@ def _version(
     said = [
         one
         for one in known.decisions
-        if one.deployment == name or (one.outcome == "rolled_back" and one.replaced == name)
+        if (one.deployment == name and not of_canary(one))
+        or (one.outcome == "rolled_back" and one.replaced == name)
     ]
     answered = [one for one in took_over(known) if one.deployment == name]
     compared = [one for one in known.evaluations if one.candidate == name]
@@ -171,12 +172,14 @@ def of_promotion(version: Version, champion: str) -> str:
     )
 
 
-def of_canary(name: str, champion: str, share: float) -> str:
+def of_release(name: str, champion: str, share: float) -> str:
     if not share:
         return f"Take {name} out? {champion} answers all requests again, from the next one on."
     return (
         f"Let {name} answer {share:.0%} of the requests? It is loaded and checked by the serving "
-        f"gate first; {champion} answers the rest. A conversation stays with the one that began it."
+        f"gate first; {champion} answers the rest. A conversation stays with the one that began "
+        "it. After each grading it is promoted, rolled back or goes on, as its reward shows; a "
+        "broken guard rail takes it out within seconds."
     )
 
 
@@ -190,8 +193,8 @@ def of_rollback(champion: str, previous: str) -> str:
 
 def command(name: str, folder: str, by: str, reason: str, **options: str) -> list[str]:
     """The arguments of the `flywheel` command that does it. Values are joined to their options, so
-    that none of them is taken for an option itself."""
-    given = [f"--{key}={value}" for key, value in options.items()]
+    that none of them is taken for an option itself; one without a value is a flag."""
+    given = [f"--{key}={value}" if value else f"--{key}" for key, value in options.items()]
     if reason.strip():
         given.append(f"--reason={reason.strip()}")
     return [name, folder, *given, f"--by={by}"]

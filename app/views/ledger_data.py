@@ -119,10 +119,17 @@ def took_over_by(decision: Decision) -> str:
     return f"took over by rollback{of}, by {decision.by}"
 
 
+def of_canary(decision: Decision) -> bool:
+    """Of the rollback of a version that answered a share only: its champion answered all along."""
+    return decision.outcome == "rolled_back" and decision.gate == "canary"
+
+
 def took_over(known: Ledger) -> list[Decision]:
     """Decisions since which another deployment answers, by time."""
     return [
         one
         for one in known.decisions
-        if one.outcome in ("promoted", "rolled_back", "reconciled") and one.deployment
+        if one.outcome in ("promoted", "rolled_back", "reconciled")
+        and one.deployment
+        and not of_canary(one)
     ]

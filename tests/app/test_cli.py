@@ -79,9 +79,9 @@ def test_every_command_has_its_file_and_every_file_its_command() -> None:
         (("import", ".", "--project", "nowhere"), "no flywheel.toml at nowhere"),
         (("turn", "no\udcff"), "no\\udcff"),
         (("init", "9"), "must start with a letter"),
-        (("canary", ".", "--version", "1", "--share", "-1"), "share is from 0"),
-        (("canary", ".", "--version", "1", "--share", "1"), "share is from 0"),
-        (("canary", ".", "--version", "1", "--share", "nan"), "share is from 0"),
+        (("release", ".", "--version", "1", "--canary", "-1"), "share is from 0"),
+        (("release", ".", "--version", "1", "--canary", "1"), "share is from 0"),
+        (("release", ".", "--version", "1", "--canary", "nan"), "share is from 0"),
     ],
 )
 def test_wrong_usage_is_one_message_and_exit_code_2(

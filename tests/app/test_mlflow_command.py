@@ -110,8 +110,9 @@ def test_the_server_leaves_with_its_command_even_a_killed_one(pages: tuple[Any, 
 def test_wrong_usage_is_told_before_anything_is_started(tmp_path: Path) -> None:
     for words, expected in (
         (("promote", "--asked", "--version", "1"), "take one"),
-        (("canary", "--share", "0.1"), "--version says which"),
-        (("canary", "--version", "1"), "--share"),
+        (("release", "--canary", "10%"), "--version says which"),
+        (("release", "--canary", "10%", "--end"), "take one"),
+        (("release", "--version", "1", "--canary", "much"), "write 10% or 0.1"),
     ):
         said = call(*words, "--json", home=tmp_path / "home")
         assert said.code == 2 and expected in said.object()["error"]

@@ -255,13 +255,13 @@ def test_files_that_cannot_serve_are_refused_with_their_reasons(
 
 
 def test_a_canary_serves_a_version_and_rollback_ends_it(home: Home, project: Path) -> None:
-    from flows.canary import canary
+    from flows.release import release
     from serving.engines.client import EngineClient
     from serving.presence import running
     from serving.promotion import rollback
     from serving.registry import Registry
 
-    found = canary(str(project), "2", 0.25, "ann", "let us see")
+    found = release(str(project), "2", 0.25, "ann", "let us see")
     assert found == {
         "project": "sorting", "champion": "sorting-v1", "challenger": "sorting-v2", "share": 0.25,
     }  # fmt: skip
@@ -275,7 +275,7 @@ def test_a_canary_serves_a_version_and_rollback_ends_it(home: Home, project: Pat
         rollback(home, "sorting", engine=engine, registry=Registry(home), by="ann", reason="odd")
         assert set(engine.models()) == {"base", "sorting-v1"}
     with pytest.raises(UsageError, match="nothing to end"):
-        canary(str(project), None, 0.0, "ann")
+        release(str(project), None, 0.0, "ann")
 
 
 def test_a_version_by_its_number_is_promoted_again_after_a_rollback(

@@ -7,8 +7,8 @@ from prefect import flow
 from tasks.canary import answering, give_share, probed, take_share
 
 
-@flow(name="canary", persist_result=False)
-def canary(
+@flow(name="release", persist_result=False)
+def release(
     project_folder: str, version: str | None, share: float, by: str, reason: str = ""
 ) -> dict[str, Any]:
     """

@@ -1,0 +1,136 @@
+"""Release: after each grading interval the canary that runs is promoted, rolled back, ended for
+want of evidence, or goes on. Guard rails do not wait for this: the server's own watch acts on them.
+
+Enters a project; leaves what was decided, with the whole evidence in the Decision.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from prefect import task
+
+from flywheel.errors import Refused
+from flywheel.lineage import Deployment, Outcome
+from flywheel.progress import report
+from flywheel.project import Project, load_project
+from tasks.canary import answering, probed, written_down
+from tasks.gates import record, verdict
+from tasks.serving_gate import serving_check
+from tasks.step import worth_another_try
+from tasks.turns import Turn, engine, home
+
+if TYPE_CHECKING:
+    from serving.release import Standing
+
+BY = "reward test"
+_ENDS: dict[str, Outcome] = {"roll back": "rolled_back", "not enough evidence": "inconclusive"}
+
+
+@task(
+    retries=2,
+    retry_delay_seconds=[1, 5],
+    retry_condition_fn=worth_another_try,
+    timeout_seconds=1800,
+)
+def look(folder: str) -> dict[str, Any] | None:
+    """Looks at the project's canary and acts. None = none runs.
+
+    Returns: the standing, and `decided`: what was done, None where it goes on.
+    """
+    from serving.release import standing
+
+    project = load_project(Path(folder))
+    found = standing(home(), project.name, project.release, count=True)
+    if found is None:
+        return None
+    stands, _ = found
+    report("canary", stands.units[1], project.release.max_requests, stands.says)
+    decided: str | None = None
+    if stands.says == "promote":
+        decided = _promote(project, stands)
+    elif stands.says in _ENDS:
+        decided = _end(stands, _ENDS[stands.says])
+    if decided is not None:
+        written_down(project.name)
+    return {**msgspec.to_builtins(stands), "decided": decided}
+
+
+def evidence_of(stands: "Standing") -> dict[str, Any]:
+    """As it stands in the Decision."""
+    found: dict[str, Any] = msgspec.to_builtins(stands)
+    return {"release": {name: found[name] for name in found if name not in ("project", "reason")}}
+
+
+def _end(stands: "Standing", outcome: Outcome) -> str:
+    from serving.canary import end_canary
+    from serving.engines.client import EngineClient
+    from serving.presence import running
+    from serving.registry import Registry
+
+    server = running(home())
+    end_canary(
+        home(),
+        stands.project,
+        stands.challenger.removeprefix(f"{stands.project}-v"),
+        engine=EngineClient(server.engine_url, access=server.access) if server else None,
+        registry=Registry(home()),
+        by=BY,
+        reason=stands.reason,
+        verdict=outcome,
+        evidence=evidence_of(stands),
+    )
+    return outcome
+
+
+def _promote(project: Project, stands: "Standing") -> str:
+    """Through the serving gate once more: days have passed since it was let in."""
+    version = stands.challenger.removeprefix(f"{project.name}-v")
+    folder = str(project.folder)
+    if project.gate.promotion == "asked":
+        return _wait(project, stands, version)
+    with answering(folder, stands.share):
+        turn, challenger, smoke = probed(folder, version, BY)
+        return _promoted(turn, msgspec.convert(challenger, Deployment), smoke, stands)
+
+
+def _promoted(turn: Turn, deployment: Deployment, smoke: list[str], stands: "Standing") -> str:
+    from serving.promotion import promote
+    from serving.registry import Registry
+
+    client = engine()
+    try:
+        promote(
+            home(),
+            deployment,
+            engine=client,
+            registry=Registry(home()),
+            verify=lambda: serving_check(turn, client, deployment, smoke),
+            reason=stands.reason,
+            by=BY,
+            run_id=deployment.run_id,
+            against=stands.champion,
+            evidence=evidence_of(stands),
+        )
+    except Refused:
+        # It is worth no share either; the refusal is in the ledger already.
+        return _end(stands, "rolled_back")
+    return "promoted"
+
+
+def _wait(project: Project, stands: "Standing", version: str) -> str:
+    """The project wants a person: it is told once a canary, which goes on meanwhile."""
+    command = f"flywheel promote {project.folder} --version {version}"
+    why = f"{stands.reason}; it waits for a person: `{command}` promotes it"
+    turn, _, _ = probed(str(project.folder), version, BY)
+    said = verdict("canary", False, why)
+    record(
+        turn,
+        said,
+        outcome="waiting",
+        by=BY,
+        ask=f"canary-{stands.since}",
+        deployment=stands.challenger,
+        evidence=evidence_of(stands),
+    )
+    return "waiting"
