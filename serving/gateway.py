@@ -41,6 +41,7 @@ from serving.otlp import PATHS as OTLP_PATHS
 from serving.otlp import Otlp
 from serving.recording import Recording
 from serving.refusal import ApiError
+from serving.shadow import Shadows
 from serving.state import EngineState
 from serving.terms import Terms
 from serving.upstream import Upstream
@@ -89,11 +90,18 @@ class Gateway:
             limits=limits,
             observers=self.observers,
         )
+        self.shadows = Shadows(
+            self.backends,
+            self.recording,
+            self.observers,
+            lambda: self.admission.waiting > 0,
+        )
         self.inference = Inference(
             limits,
             self.following,
             self.admission,
             self.backends,
+            self.shadows,
             self.recording,
             self.keeping,
             engine,
@@ -129,6 +137,7 @@ class Gateway:
         try:
             yield
         finally:
+            await self.shadows.close()
             await self.backends.close()
             await self.intake.close()
             self.feedback.close()

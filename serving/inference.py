@@ -31,6 +31,7 @@ from serving.recording import NotRecorded, Recording
 from serving.refusal import ApiError, Headers
 from serving.routed import Routed
 from serving.seeing import answered, turned_away
+from serving.shadow import Shadows
 from serving.state import EngineState
 
 
@@ -43,6 +44,7 @@ class Inference(Passing[Routed]):
         following: Following,
         admission: Admission,
         backends: Backends,
+        shadows: Shadows,
         recording: Recording,
         keeping: Keeping,
         engine: EngineState,
@@ -50,7 +52,7 @@ class Inference(Passing[Routed]):
     ) -> None:
         self.limits, self.following, self.admission = limits, following, admission
         self.backends, self.recording, self.engine = backends, recording, engine
-        self.keeping = keeping
+        self.keeping, self.shadows = keeping, shadows
         self.observers, self.counts = observers, recording.counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,6 +74,7 @@ class Inference(Passing[Routed]):
                 asked.admitted, asked.turn = turn, time.time_ns()
                 named += turn.headers
                 self._choose(asked)
+                self.shadows.offer(asked, len(body))
                 if dialect.name != "chat.completions":
                     self.keeping.store_body(asked, body)
                 await self.pass_on(asked, receive, send, named)
