@@ -4,9 +4,16 @@ No time and no ULID ever enters a content hash.
 """
 
 import hashlib
+import os
+import time
 from typing import Any
 
 import msgspec
+
+_BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [one + other for one in _BASE32 for other in _BASE32]
+"""Ten bits each."""
+_SHIFTS = range(120, -1, -10)
 
 _canonical = msgspec.json.Encoder(order="deterministic")
 
@@ -32,7 +39,7 @@ def seed_of(*values: Any) -> int:
 
 
 def new_ulid() -> str:
-    """26 characters, ordered by the millisecond they were made in."""
-    from ulid import ULID
-
-    return str(ULID())
+    """26 characters, ordered by the millisecond they were made in: 48 bits of it, 80 of chance
+    (https://github.com/ulid/spec)."""
+    value = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])

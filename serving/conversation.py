@@ -29,6 +29,8 @@ from flywheel.records import (
 Put = Callable[[bytes], str]
 _KEPT = 2048
 """Characters of an over-long text that stay readable in its record."""
+_TOOLS = ("tool", "function")
+_NOTHING: tuple[Any, ...] = (None, [], {})
 _READ = {
     "role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal",
     "reasoning_content", "reasoning", "is_error",
@@ -91,8 +93,10 @@ def message_of(message: dict[str, Any], offload: Offload, where: str = "message"
     if not isinstance(role, str) or not role:
         raise BadRecord("must be a string", field=f"{where}.role")
     content, name = message.get("content"), message.get("name")
+    if isinstance(content, str) and role not in _TOOLS and _nothing_else(message):
+        return Message(role=role, parts=(offload.text(content),))
     parts = list(_reasoning(message, offload))
-    if role in ("tool", "function"):
+    if role in _TOOLS:
         parts += _tool_result(message, content, offload, where)
     else:
         parts += _content(content, offload, f"{where}.content")
@@ -102,9 +106,16 @@ def message_of(message: dict[str, Any], offload: Offload, where: str = "message"
     parts += [
         offload.unknown(f"message.{key}", value)
         for key, value in message.items()
-        if key not in _READ and value not in (None, [], {})
+        if key not in _READ and value not in _NOTHING
     ]
     return Message(role=role, parts=tuple(parts), name=name if isinstance(name, str) else None)
+
+
+def _nothing_else(message: dict[str, Any]) -> bool:
+    """Most messages say a role and a text; the rest of their fields, if any, that there is none."""
+    return len(message) == 2 or all(
+        [value in _NOTHING or key in ("role", "content") for key, value in message.items()]
+    )
 
 
 def _reasoning(message: dict[str, Any], offload: Offload) -> Iterator[Part]:

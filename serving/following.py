@@ -19,6 +19,7 @@ Mark = tuple[int, int, int] | None
 class Following:
     def __init__(self, home: Home, projects: frozenset[str]) -> None:
         self._home, self._projects = home, projects
+        self._path = str(home.routing)
         self._mark: Mark = None
         self._routing = Routing()
         self._names: dict[str, Deployment] = {}
@@ -81,7 +82,7 @@ class Following:
 
     def _look(self) -> Mark:
         try:
-            status = os.stat(self._home.routing)
+            status = os.stat(self._path)
         except FileNotFoundError:
             return None
         return status.st_mtime_ns, status.st_ino, status.st_size

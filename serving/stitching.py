@@ -28,9 +28,10 @@ _encoder = msgspec.json.Encoder()
 _SLOT = struct.Struct("<16s40s40sQ")
 """Key, root, span, time."""
 _SIZE, _WAYS = 128, 8
+_TIMES = struct.Struct("<" + "96xQ24x" * _WAYS)
+"""Of a bucket's slots; 0 = empty."""
 _TAKEN = 120
 """Offset in a slot: whether something went on from it. Outside the checksum, which is before it."""
-_EMPTY = bytes(_SIZE)
 _LOOKED_AT = 64
 """Answers in a request's history that are looked for, the latest ones."""
 
@@ -71,10 +72,12 @@ def _hash(data: bytes) -> bytes:
 
 
 def _form(message: Message) -> bytes:
-    """What clients send back of a message, in one form whatever theirs is: without reasoning, and
-    without fields that only say that they are empty."""
+    """Their own messages clients send as they did before. Ours they send back in a form of theirs:
+    without reasoning, and without fields that only say that they are empty."""
+    if message.role != "assistant":
+        return _encoder.encode(message)
     others = [_part(part) for part in message.parts if not isinstance(part, Text | Reasoning)]
-    said = (message.role, message.text.strip(), [one for one in others if one is not None])
+    said = (message.text.strip(), [one for one in others if one is not None])
     return _encoder.encode(said)
 
 
@@ -126,11 +129,14 @@ class Turns:
         names = root.encode(), span.encode()
         if max(map(len, names)) > 40:
             return
-        said = _SLOT.pack(key, *names, time.time_ns())
+        now = time.time_ns()
+        said = _SLOT.pack(key, *names, now)
         slot = said + zlib.crc32(said).to_bytes(4)
         place = self._place(key)
         bucket = os.pread(self._file(), _SIZE * _WAYS, place).ljust(_SIZE * _WAYS, b"\0")
-        oldest = min((_age(slot), offset) for offset, slot in _slots(bucket))[1]
+        # What a torn slot says of its time may be anything; one to come is none.
+        times = [when if when <= now else 0 for when in _TIMES.unpack(bucket)]
+        oldest = times.index(min(times)) * _SIZE
         os.pwrite(self._file(), slot.ljust(_SIZE, b"\0"), place + oldest)
 
     def close(self) -> None:
@@ -159,11 +165,3 @@ def _read(slot: bytes) -> tuple[int, Turn] | None:
         return None
     _, root, span, when = _SLOT.unpack(said)
     return when, Turn(root.rstrip(b"\0").decode(), span.rstrip(b"\0").decode())
-
-
-def _age(slot: bytes) -> int:
-    """0 = empty or torn."""
-    if slot == _EMPTY:
-        return 0
-    read = _read(slot)
-    return 0 if read is None else read[0]
