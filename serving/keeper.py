@@ -6,6 +6,7 @@ and checked.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -135,6 +136,9 @@ class Keeper:
         with EngineClient(self.engine.url, timeout_s=5, access=self.engine.access) as client:
             said = client.health()
             self._note(said)
+            self.state.load = None
+            with contextlib.suppress(EngineError):  # one that answers and does not say
+                self.state.load = client.load()
             return bool(said.get("status") == "failed")
 
     async def stop(self) -> None:
@@ -183,5 +187,6 @@ class Keeper:
     def _note(self, said: dict[str, Any]) -> None:
         """Which template and tokenizer answers come from; vLLM's are known a moment after it is
         ready."""
+        self.state.lacking = dict(self.engine.lacking)
         self.state.template_digest = said.get("template_digest")
         self.state.tokenizer_digest = said.get("tokenizer_digest")

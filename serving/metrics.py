@@ -13,6 +13,7 @@ from serving.state import EngineState
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _OF = ("project", "deployment")
+_UNKNOWN = float("nan")
 _PHASES = ("starting", "ready", "restarting", "stopping", "failed")
 
 
@@ -35,6 +36,10 @@ class Metrics:
         self._dropped = self._gauge("dropped_records", "Answered and not recorded: must be 0.")
         self._engine = self._gauge("engine_up", "1 in the phase that the engine is in.", ("phase",))
         self._restarts = self._gauge("engine_restarts", "Since the server started.")
+        self._engine_running = self._gauge("engine_requests_running", "That the engine computes.")
+        self._engine_waiting = self._gauge("engine_requests_waiting", "In the engine's own queue.")
+        self._engine_cache = self._gauge("engine_cache_use", "Share of its KV cache in use.")
+        self._lacking = self._gauge("engine_lacking", "Weights that must be served and are not.")
         self._worker_restarts = self._gauge("worker_restarts", "Gateway processes started again.")
         self._routing = self._gauge("routing_version", "Of the routing file in force.")
         self._share = self._gauge(
@@ -70,6 +75,12 @@ class Metrics:
         for phase in _PHASES:
             self._engine.labels(phase).set(phase == state.phase)
         self._restarts.set(state.restarts)
+        self._lacking.set(len(state.lacking))
+        load = state.load
+        self._engine_running.set(_UNKNOWN if load is None else load.running)
+        self._engine_waiting.set(_UNKNOWN if load is None else load.waiting)
+        cache = None if load is None else load.cache_use
+        self._engine_cache.set(_UNKNOWN if cache is None else cache)
 
     def serves(self, *, routing: int, shares: Mapping[str, float], worker_restarts: int) -> None:
         self._routing.set(routing)

@@ -1,8 +1,9 @@
 """What the gateway knows of its engine: told by the server that keeps it, read by each request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from serving.engines.load import Load
 from serving.refusal import ApiError
 
 Phase = Literal["starting", "ready", "restarting", "stopping", "failed"]
@@ -18,6 +19,10 @@ class EngineState:
     template_digest: str | None = None
     """Of the chat template by which the engine puts messages into tokens; None = it did not say."""
     tokenizer_digest: str | None = None
+    lacking: dict[str, str] = field(default_factory=dict)
+    """What it must serve and does not, by name, and why."""
+    load: Load | None = None
+    """How busy it was when it was asked last; None = it did not say."""
 
     def become(self, other: "EngineState") -> None:
         """In a gateway process: what the server says of the engine now."""

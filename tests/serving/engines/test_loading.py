@@ -18,9 +18,11 @@ from flywheel.lineage import Deployment
 from serving import routing
 from serving.engines import supervised
 from serving.engines.client import EngineClient
+from serving.engines.load import Load
 from serving.engines.loading import DEATHS, CheckedHost
 from serving.engines.supervised import Adapters, Supervised
 from serving.keeper import Keeper, adapters_of
+from serving.metrics import Metrics
 from serving.state import EngineState
 from serving.verify import FLOAT32, Probe, ProbeEntry
 from trainer.models import digest_of
@@ -262,3 +264,15 @@ def test_whoever_changes_what_serves_gets_only_what_was_checked(
         engine.stop()
         with pytest.raises(EngineError):
             host.load_adapter("v2", adapters["v2"])
+
+
+def test_how_the_engine_stands_is_told_and_what_it_does_not_say_is_unknown(tmp_path: Path) -> None:
+    metrics, state = Metrics(), EngineState(phase="ready", lacking={"shop-v1": "changed on disk"})
+    metrics.engine(state)
+    text = metrics.text()
+    assert "flywheel_engine_lacking 1.0" in text and "flywheel_engine_cache_use NaN" in text
+    state.load = Load(running=3, waiting=2, cache_use=0.5)
+    metrics.engine(state)
+    text = metrics.text()
+    for name, value in (("requests_running", 3.0), ("requests_waiting", 2.0), ("cache_use", 0.5)):
+        assert f"flywheel_engine_{name} {value}" in text
