@@ -47,8 +47,11 @@ class Served:
 
     def engine_pid(self) -> int:
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        (child,) = {int(pid) for each in children for pid in each.read_text().split()}
-        return child
+        found = {int(pid) for each in children for pid in each.read_text().split()}
+        (engine,) = (
+            pid for pid in found if b"serving.engines" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+        return engine
 
 
 @contextlib.contextmanager

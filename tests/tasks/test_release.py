@@ -1,0 +1,136 @@
+"""A release is looked at after each grading: what its reward says is done, once."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flywheel.home import Home
+from flywheel.lineage import Decision, Deployment
+from flywheel.records import Grade
+from serving import routing
+from serving.release import standing
+from serving.routing import ProjectRoute, Routing, base_deployment
+from storage.committer import commit
+from storage.inbox import Inbox
+from storage.queries import records
+from tests.storage.test_released import drawn
+
+TOML = """
+name = "support"
+[model]
+base = "tiny"
+[environment]
+path = "environment.py:Support"
+[release]
+min_requests = 30
+max_requests = 400
+max_hours = 1e9  # the epoch is long ago
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "flywheel.toml").write_text(TOML)
+    challenger = Deployment(
+        name="support-v2", project="support", version=2, base_model="tiny", adapter="runs/2/adapter"
+    )
+    route = ProjectRoute(
+        project="support", base_model="tiny", challenger=challenger, share=0.2, since=50,
+        champion=Deployment(name="support-v1", project="support", version=1, base_model="tiny"),
+        previous=base_deployment("support", "tiny"),
+    )  # fmt: skip
+    routing.replace(Home(tmp_path / "home"), Routing(projects={"support": route}))
+    return tmp_path
+
+
+@pytest.fixture
+def home(project: Path) -> Home:
+    return Home(project / "home")
+
+
+def answered(home: Home, count: int, champion: float, challenger: float, seed: int = 1) -> None:
+    """Graded traffic, of which a fifth went to the challenger."""
+    draw, made = random.Random(seed), list[Any]()
+    for number in range(count):
+        arm = draw.random() < 0.2
+        name = "support-v2" if arm else "support-v1"
+        trace = drawn(f"{seed}-{number}", name, 0.2 if arm else 0.8, at=100 + number)
+        value = float(draw.random() < (challenger if arm else champion))
+        made += [trace, Grade(trace_id=trace.id, reward="right", value=value, at=1)]
+    Inbox(home).append(made)
+    commit(home)
+
+
+def look(project: Path) -> dict[str, Any]:
+    from tasks.release import look as task
+
+    found = task.fn(str(project))
+    assert found is not None
+    return found
+
+
+def decisions(home: Home) -> list[Decision]:
+    commit(home)
+    return records(home, "decision", project="support")
+
+
+def test_one_that_is_worse_is_rolled_back_with_its_evidence(project: Path, home: Home) -> None:
+    answered(home, 700, 0.9, 0.4)
+    found = look(project)
+    assert (found["says"], found["decided"]) == ("roll back", "rolled_back")
+    route = routing.read(home).projects["support"]
+    assert (route.champion.version, route.challenger, route.since) == (1, None, None)
+    (decision,) = decisions(home)
+    assert (decision.outcome, decision.gate, decision.by) == (
+        "rolled_back", "canary", "reward test",
+    )  # fmt: skip
+    assert (decision.deployment, decision.replaced) == ("support-v1", "support-v2")
+    told = decision.evidence["release"]
+    assert told["high"] < 0 and told["units"][1] > 100 and sum(told["units"]) == 700
+    from tasks.release import look as again
+
+    assert again.fn(str(project)) is None
+
+
+def test_one_that_is_alike_goes_on_and_ends_for_want_of_evidence(project: Path, home: Home) -> None:
+    answered(home, 600, 0.7, 0.7)
+    found = look(project)
+    assert (found["says"], found["decided"]) == ("go on", None)
+    assert routing.canary_of(home, "support") is not None and decisions(home) == []
+    answered(home, 1700, 0.7, 0.7, seed=2)
+    assert look(project)["decided"] == "inconclusive"
+    (decision,) = decisions(home)
+    assert (decision.outcome, decision.deployment) == ("inconclusive", "support-v2")
+    assert decision.replaced is None and routing.canary_of(home, "support") is None
+
+
+def test_one_that_is_better_is_to_be_promoted_and_never_before_its_minimum(home: Home) -> None:
+    from flywheel.serving_section import ReleaseSection
+
+    answered(home, 700, 0.3, 0.9)
+    for least, says in ((30, "promote"), (1000, "go on")):
+        found = standing(home, "support", ReleaseSection(min_requests=least, max_hours=1e9))
+        assert found is not None and found[0].says == says and found[0].low > 0
+
+
+def test_what_was_counted_keeps_its_place_whatever_is_graded_anew(
+    project: Path, home: Home
+) -> None:
+    answered(home, 100, 0.5, 0.5)
+    first = look(project)
+    trace = drawn("late", "support-v2", 0.2, at=60)
+    later = [Grade(trace_id=trace.id, reward="right", value=1.0, at=2)]
+    Inbox(home).append([trace, *later])
+    anew = [
+        Grade(trace_id=drawn(f"1-{number}", "support-v2", 0.2).id, reward="right", value=0.0, at=9)
+        for number in range(100)
+    ]
+    Inbox(home).append(anew)
+    commit(home)
+    second = look(project)
+    assert second["means"][0] == first["means"][0]
+    assert sum(second["units"]) == 101 and second["low"] >= first["low"]
