@@ -81,6 +81,11 @@ class Home:
         return self.root / "admission"
 
     @property
+    def responses(self) -> Path:
+        """What answers left for requests that name them by `previous_response_id`."""
+        return self.root / "responses.sqlite"
+
+    @property
     def stitching(self) -> Path:
         """Which answer ended which history: what conversations are known by."""
         return self.root / "stitching"

@@ -65,6 +65,16 @@ class Asked(Struct, kw_only=True):
         return self.response_id
 
     @property
+    def external_id(self) -> str:
+        """Of the conversation that it is a part of."""
+        return self.response_id
+
+    @property
+    def project(self) -> str:
+        """ "" = nobody's."""
+        return ""
+
+    @property
     def price(self) -> Price | str | None:
         """Of what answers, or why it is not known; None = nobody asks."""
         return None

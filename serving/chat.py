@@ -74,6 +74,8 @@ class Chat:
         self.native: Native | None = None
         """Set by a dialect whose protocol a provider speaks too: it gets the client's own words,
         and each answer or chunk has the provider's own as `NATIVE`, for the dialect to pass on."""
+        self.after: tuple[str, str] | None = None
+        """Project and id of the response that it goes on from, where the client names one."""
         self._check()
 
     def _check(self) -> None:

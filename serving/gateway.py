@@ -24,8 +24,9 @@ from serving.allowance import Allowance
 from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
-from serving.dialects import DIALECTS, refusal
+from serving.dialects import DIALECTS, dialects, refusal
 from serving.dialects.models import list_of, model_of
+from serving.dialects.responses import again, forgotten
 from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
 from serving.inference import Inference
@@ -45,6 +46,7 @@ from serving.shadow import Shadows
 from serving.state import EngineState
 from serving.terms import Terms
 from serving.upstream import Upstream
+from storage.remembered import Remembered
 
 _OPEN = frozenset(("/health", "/ready", "/openapi.json"))
 """Paths that need no key and tell nothing that does."""
@@ -96,6 +98,7 @@ class Gateway:
             self.observers,
             lambda: self.admission.waiting > 0,
         )
+        self.remembered = Remembered(home.responses)
         self.inference = Inference(
             limits,
             self.following,
@@ -106,6 +109,7 @@ class Gateway:
             self.keeping,
             engine,
             self.observers,
+            dialects(self.remembered),
         )
         self.feedback = FeedbackTaken(home, self.recording, self.keeping, projects)
         self.intake = Intake(home, self.recording.counts)
@@ -115,6 +119,7 @@ class Gateway:
     def application(self) -> ASGIApp:
         routes = [
             *(Route(path, self.inference, methods=["POST"]) for path in DIALECTS),
+            Route("/v1/responses/{id}", Endpoint(self.response), methods=["GET", "DELETE"]),
             Route("/v1/feedback", Endpoint(self.take_feedback), methods=["POST"]),
             *(Route(path, self.otlp, methods=["POST"]) for path in OTLP_PATHS),
             Route("/v1/models", Endpoint(self.models), methods=["GET"]),
@@ -142,6 +147,7 @@ class Gateway:
             await self.intake.close()
             self.feedback.close()
             self.recording.close()
+            self.remembered.close()
             self.admission.allowance.close()
             self.keeping.close()
 
@@ -156,6 +162,12 @@ class Gateway:
         name = scope["path_params"]["name"]
         self.following.resolve(name, scope["flywheel.caller"])
         return 200, model_of(name)
+
+    async def response(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
+        of = (scope["path_params"]["id"], scope["flywheel.caller"].name)
+        if scope["method"] == "DELETE":
+            return 200, forgotten(self.remembered, *of)
+        return 200, again(self.remembered, *of)
 
     def adopt(self, projects: Sequence[Project]) -> None:
         """The projects' files as they are now, for requests that come from now on."""

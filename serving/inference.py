@@ -5,7 +5,7 @@ conversation have one trace id; the committer joins their spans.
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
@@ -49,16 +49,17 @@ class Inference(Passing[Routed]):
         keeping: Keeping,
         engine: EngineState,
         observers: Observers,
+        dialects: Mapping[str, Dialect] = DIALECTS,
     ) -> None:
         self.limits, self.following, self.admission = limits, following, admission
         self.backends, self.recording, self.engine = backends, recording, engine
-        self.keeping, self.shadows = keeping, shadows
+        self.keeping, self.shadows, self.dialects = keeping, shadows, dialects
         self.observers, self.counts = observers, recording.counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = scope["flywheel.headers"]
         caller: Caller = scope["flywheel.caller"]
-        dialect = DIALECTS[scope["path"]]
+        dialect = self.dialects[scope["path"]]
         named = [(b"x-request-id", scope["flywheel.request_id"].encode())]
         self.counts["requests"] += 1
         asked: Routed | None = None
@@ -120,6 +121,7 @@ class Inference(Passing[Routed]):
             template_digest=self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,
             redaction=redaction,
+            parents=(chat.after[1],) if chat.after and chat.after[0] == deployment.project else (),
             terms=self.admission.terms.of(deployment.project),
         )
         await apart(body, lambda: self.keeping.read(asked))

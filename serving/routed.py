@@ -64,6 +64,10 @@ class Routed(Asked, kw_only=True):
         return price_of(self.deployment, self.terms)
 
     @property
+    def project(self) -> str:
+        return self.deployment.project
+
+    @property
     def external_id(self) -> str:
         return self.conversation or self.root or self.response_id
 

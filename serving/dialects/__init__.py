@@ -6,13 +6,25 @@ from starlette.types import Scope
 from serving.dialects.chat import ChatDialect
 from serving.dialects.contract import Dialect
 from serving.dialects.messages import CountTokensDialect, MessagesDialect
+from serving.dialects.responses import ResponsesDialect
 from serving.refusal import ApiError
+from storage.remembered import Remembered
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": ChatDialect(),
+    "/v1/responses": ResponsesDialect(),
     "/v1/messages": MessagesDialect(),
     "/v1/messages/count_tokens": CountTokensDialect(),
 }
+
+
+def dialects(remembered: Remembered) -> dict[str, Dialect]:
+    """Those of one gateway.
+
+    Args:
+        remembered: what answers leave for requests that go on from them.
+    """
+    return {**DIALECTS, "/v1/responses": ResponsesDialect(remembered)}
 
 
 def refusal(scope: Scope, error: ApiError) -> bytes:
