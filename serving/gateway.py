@@ -29,11 +29,12 @@ from serving.dialects.models import list_of, model_of
 from serving.dialects.responses import again, forgotten
 from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
+from serving.guesses import Guesses
 from serving.inference import Inference
 from serving.intake import Intake
 from serving.keeping import Keeping
 from serving.key_file import Scope as Right
-from serving.keys import Keys
+from serving.keys import Caller, Keys
 from serving.limits import Limits, limits_of
 from serving.metrics import Metrics
 from serving.observing import Observers, Seen
@@ -241,6 +242,7 @@ class Door:
 
     def __init__(self, inner: ASGIApp, gateway: Gateway) -> None:
         self._inner, self._gateway = inner, gateway
+        self._guesses = Guesses(gateway.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -252,8 +254,7 @@ class Door:
         try:
             headers = wire.headers_of(scope, self._gateway.limits)
             if scope["path"] not in _OPEN:
-                right = _RIGHTS.get(scope["path"], "infer")
-                scope["flywheel.caller"] = self._gateway.keys.admit(headers, right)
+                scope["flywheel.caller"] = self._admit(scope, headers)
         except ApiError as error:
             self._gateway.recording.counts[f"refused_{error.status}"] += 1
             named = [(b"x-request-id", request_id.encode())]
@@ -261,6 +262,10 @@ class Door:
             return
         scope["flywheel.headers"], scope["flywheel.request_id"] = headers, request_id
         await self._inner(scope, receive, send)
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
+        address = (scope.get("client") or ("",))[0]
+        return self._guesses.admit(headers, _RIGHTS.get(scope["path"], "infer"), address)
 
 
 class Endpoint:

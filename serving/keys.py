@@ -79,7 +79,7 @@ class Keys:
             _own_program(headers)
             return ANYBODY
         # A hash that was found tells nothing of another one's secret, however long it took.
-        caller, until = self._known.get(digest_of(_shown(headers)), (None, None))
+        caller, until = self._known.get(digest_of(shown(headers)), (None, None))
         if caller is None or (until is not None and time.time_ns() >= until):
             raise ApiError(
                 401,
@@ -139,7 +139,7 @@ def _look(home: Home) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _shown(headers: dict[bytes, bytes]) -> bytes:
+def shown(headers: dict[bytes, bytes]) -> bytes:
     """The key as OpenAI's clients send it, or as Anthropic's do; b"" = none."""
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":

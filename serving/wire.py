@@ -13,6 +13,12 @@ from flywheel.ids import new_ulid
 from serving.limits import Limits
 from serving.refusal import ApiError, Headers
 
+_ONCE = (
+    b"authorization", b"x-api-key", b"host", b"origin", b"content-type", b"content-encoding",
+    b"idempotency-key", b"x-conversation-id", b"x-flywheel-project", b"x-request-id",
+)  # fmt: skip
+"""Headers that who reads the first and who reads the last one must not read differently."""
+
 
 class HungUp(Exception):
     """The client is gone: there is nobody left to answer."""
@@ -21,12 +27,19 @@ class HungUp(Exception):
 def headers_of(scope: Scope, limits: Limits) -> dict[bytes, bytes]:
     """
     Raises:
-        ApiError: 431: more of them than a request may bring.
+        ApiError: 431: more of them than a request may bring; 400: one that must stand once stands
+            there twice.
     """
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     if sum([len(name) + len(value) for name, value in headers]) > limits.header:
         raise ApiError(431, f"the headers are larger than {limits.header} bytes")
-    return dict(headers)
+    found = dict(headers)
+    if len(found) != len(headers):
+        names = [name for name, _ in headers]
+        twice = next((name for name in _ONCE if names.count(name) > 1), None)
+        if twice is not None:
+            raise ApiError(400, f"the header {twice.decode()} stands there twice")
+    return found
 
 
 def request_id_of(headers: dict[bytes, bytes]) -> str:

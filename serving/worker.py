@@ -24,6 +24,7 @@ from flywheel.settings import Settings, load, quiet_dependencies
 from serving.board import AskedBoard
 from serving.control import Channel, Engine, Heard, Ping, Ready, Reload, Said
 from serving.gateway import Gateway
+from serving.guarded import guarded
 from serving.keys import keys_of
 from serving.limits import limits_of
 from serving.listening import Web
@@ -60,7 +61,8 @@ class Worker:
         web = Web(
             uvicorn.Config(
                 self.gateway.application,
-                http="httptools",
+                http=guarded(),
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -17,6 +17,7 @@ from flywheel.project import Project
 from flywheel.records import Feedback, Trace
 from serving import routing
 from serving.gateway import Gateway
+from serving.guarded import Bounds, guarded
 from serving.keys import Keys
 from serving.limits import Limits
 from serving.state import EngineState
@@ -83,6 +84,7 @@ def running(
     keys: Keys | None = None,
     engine: EngineState | None = None,
     projects: frozenset[str] = frozenset({"support"}),
+    bounds: Bounds | None = None,
     terms: Terms | None = None,
 ) -> Iterator[Running]:
     home = Home(folder)
@@ -102,7 +104,12 @@ def running(
     listening.bind(("127.0.0.1", 0))
     listening.listen()  # a test that is faster than the thread waits, and is not refused
     config = uvicorn.Config(
-        gateway.application, log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        gateway.application,
+        http=guarded(bounds),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
