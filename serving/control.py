@@ -25,7 +25,8 @@ class Engine(Record, frozen=True, kw_only=True, tag="engine"):
     """To a gateway process: the engine as it is now."""
 
     state: EngineState
-    url: str = ""
+    urls: tuple[str, ...] = ()
+    """Of each that serves now."""
     key: str | None = None
 
 

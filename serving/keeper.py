@@ -31,8 +31,13 @@ _SILENT_PULSES = 12
 class EngineChild(Protocol):
     """What is asked of an engine: our own process, or one that somebody else runs."""
 
-    restarts: int
-    last_error: str | None
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def last_error(self) -> str | None: ...
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Of each that serves now, where it is several."""
 
     @property
     def url(self) -> str: ...

@@ -167,7 +167,7 @@ class Life:
     def _engine(self) -> Engine:
         engine = self.keeper.engine
         state = dataclasses.replace(self.state)
-        return Engine(state=state, url=engine.url, key=engine.access.key)
+        return Engine(state=state, urls=engine.urls, key=engine.access.key)
 
     def _health(self) -> dict[str, Any]:
         """What the server adds to what the gateway processes say of themselves."""

@@ -89,7 +89,7 @@ class Worker:
         async for message in channel:
             if isinstance(message, Engine):
                 self.gateway.engine.become(message.state)
-                self.gateway.upstream.point_to(message.url, message.key)
+                self.gateway.upstream.point_to(message.urls, message.key)
             elif isinstance(message, Ping):
                 channel.send(message)
             elif isinstance(message, Said):

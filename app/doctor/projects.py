@@ -122,7 +122,7 @@ def _rules(project: Project) -> Iterator[Finding]:
 
 def _engine(case: Case, project: Project) -> Iterator[Finding]:
     serving = project.serving
-    if serving.engine == "vllm" and serving.engine_url is None:
+    if serving.engine == "vllm" and not (serving.engine_url or serving.engine_urls):
         python = case.settings.vllm / "bin" / "python"
         if not python.exists():
             yield wrong(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from msgspec.structs import replace
 
 from flywheel.errors import EngineError, Refused
 from flywheel.progress import report
@@ -55,6 +56,19 @@ class EngineClient:
     def cut(self) -> None:
         """Ends what another thread waits for, and all that comes later, with an EngineError."""
         self._http.cut()
+
+    @contextlib.contextmanager
+    def each(self) -> Iterator["list[EngineClient]"]:
+        """A client of every equal engine that answers, this one first; alone, it is this one."""
+        others = [one for one in self.access.replicas if one.url != self.url]
+        with contextlib.ExitStack() as stack:
+            found: list[EngineClient] = [self]
+            for one in others:
+                access = replace(self.access, copies=one.copies, replicas=())
+                client = stack.enter_context(EngineClient(one.url, access=access))
+                if client.ready():
+                    found.append(client)
+            yield found
 
     def ready(self) -> bool:
         """Whether it can generate now."""
@@ -134,12 +148,18 @@ class EngineClient:
         return "" if answer.status_code == 200 else answer.text[:2000]
 
     def load_adapter(self, name: str, folder: Path) -> None:
-        """Loading what is loaded already is no error.
+        """Loading what is loaded already is no error. Of several equal engines each gets it; one
+        that is away loads it as it comes back.
 
         Raises:
             Refused: the weights cannot be served, or the name has other weights.
             EngineError: the engine failed.
         """
+        with self.each() as engines:
+            for engine in engines:
+                engine._load(name, folder)
+
+    def _load(self, name: str, folder: Path) -> None:
         path = path_for(self.access, name, folder)
         body = {"lora_name": name, "lora_path": path}
         answer = self._send("POST", "/v1/load_lora_adapter", body)
@@ -164,6 +184,11 @@ class EngineClient:
 
     def unload_adapter(self, name: str) -> None:
         """Unloading what is not there is no error. A copy that was made for it goes too."""
+        with self.each() as engines:
+            for engine in engines:
+                engine._unload(name)
+
+    def _unload(self, name: str) -> None:
         copies = self.access.copies
         root = self._loaded_from(name) if copies is not None else None
         answer = self._send("POST", "/v1/unload_lora_adapter", {"lora_name": name})

@@ -15,6 +15,14 @@ from flywheel.records import Record
 Kind = Literal["embedded", "vllm"]
 
 
+class Replica(Record, frozen=True, kw_only=True):
+    """One of several equal engines."""
+
+    url: str
+    copies: str | None = None
+    """As `Access.copies`: each has its own."""
+
+
 class Access(Record, frozen=True, kw_only=True):
     kind: Kind = "embedded"
     key: str | None = None
@@ -29,6 +37,8 @@ class Access(Record, frozen=True, kw_only=True):
     template_digest: str | None = None
     """Of the chat template, where the engine itself does not say; None = not known."""
     tokenizer_digest: str | None = None
+    replicas: tuple[Replica, ...] = ()
+    """All of several equal engines, this one too: what is loaded must be loaded into each."""
 
 
 def write_access(home: Home, access: Access) -> None:

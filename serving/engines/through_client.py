@@ -16,6 +16,14 @@ class ThroughClient(ABC):
     def client(self, *, timeout_s: float = 600.0) -> EngineClient:
         """One that knows how this engine is reached."""
 
+    @property
+    @abstractmethod
+    def url(self) -> str: ...
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,)
+
     def ready(self) -> bool:
         with self.client() as client:
             return client.ready()

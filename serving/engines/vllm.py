@@ -44,6 +44,8 @@ class VllmProcess(Supervised):
         ready_s: float = 900.0,
         variables: Mapping[str, str] | None = None,
         in_place: bool = False,
+        number: int = 0,
+        key: str | None = None,
     ) -> None:
         """
         Args:
@@ -52,6 +54,8 @@ class VllmProcess(Supervised):
                 For that its routes for development are open to whoever has its key: for an engine
                 that one run alone uses.
             variables: environment variables beside ours.
+            number: among its equals in one home: each has its own files.
+            key: that it wants; None = one of its own.
 
         Raises:
             MissingPart: no vLLM in `environment`, or the build for another device.
@@ -73,7 +77,7 @@ class VllmProcess(Supervised):
             self._variables["VLLM_SERVER_DEV_MODE"] = "1"
         rank_room(serving.max_rank)  # is told now, not after a minute
         self._role = role_of(home, serving)
-        self._key = secrets.token_urlsafe(24)
+        self._key, self._number = key or secrets.token_urlsafe(24), number
         self._rendered = Rendered(why="not compared yet")
 
     @property
@@ -90,7 +94,7 @@ class VllmProcess(Supervised):
 
     @property
     def _place(self) -> Path:
-        return self.home.engine
+        return self.home.engine / str(self._number) if self._number else self.home.engine
 
     def load_weights(self, folder: Path) -> None:
         """As it runs, if it was made for that and its model is untied; nothing may be under way at

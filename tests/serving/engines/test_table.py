@@ -59,9 +59,9 @@ def test_what_was_asked_for_goes_before_the_projects_word(tmp_path: Path) -> Non
     )
     project, home = load_project(folder), Home(tmp_path)
     settings = vllm_at(tmp_path / "vllm")
-    assert isinstance(server._engine_of(home, project, settings), EngineProcess)
+    assert isinstance(server._engine_of(home, [project], settings), EngineProcess)
     asked = settings.model_copy(update={"engine": "vllm", "engine_key": SecretStr("secret")})
-    assert isinstance(server._engine_of(home, project, asked), VllmProcess)
+    assert isinstance(server._engine_of(home, [project], asked), VllmProcess)
     given = server._environment(home, asked)
     assert given["FLYWHEEL_ENGINE"] == "vllm" and given["FLYWHEEL_ENGINE_KEY"] == "secret"
 
