@@ -122,7 +122,8 @@ class Backends:
         try:
             async with asyncio.timeout(after_s):
                 reply = await stack.enter_async_context(self._reply(asked, way))
-                return await begun(reply, streamed=asked.chat.streamed)
+                heard = reply if is_external(way) else asked.chat.heard(reply)
+                return await begun(heard, streamed=asked.chat.streamed)
         except TimeoutError as error:
             text = f"{way.name} gave no first byte within {after_s:g} s"
             raise ApiError(504, text, code="engine_timeout") from error
@@ -134,6 +135,7 @@ class Backends:
         return self.upstream.ask(
             chat.for_engine(name),
             lambda: chat.for_engine(name, bounded=False),
+            route=chat.route,
             prefix=self._prefix(asked),
         )
 

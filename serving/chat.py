@@ -6,7 +6,7 @@ and usage, and the bound on the answer's length are set by us.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -14,6 +14,9 @@ from msgspec import Meta, Raw, Struct
 from flywheel.records import Sampling
 from serving.limits import Limits, decode, identifier
 from serving.refusal import invalid
+
+if TYPE_CHECKING:
+    from serving.passing import Replying
 
 _TRUE = Raw(b"true")
 _SEEN = {
@@ -62,6 +65,11 @@ _fields = msgspec.json.Decoder(dict[str, Raw])
 
 class Chat:
     """One request, checked."""
+
+    route = "/v1/chat/completions"
+    """Where the engine is asked."""
+    templated = True
+    """Whether the engine's chat template makes the prompt."""
 
     def __init__(self, body: bytes, limits: Limits) -> None:
         """
@@ -144,6 +152,10 @@ class Chat:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         return identifier(value, f"metadata.{key}", self.limits.identifier)
+
+    def heard(self, reply: "Replying") -> "Replying":
+        """The engine's reply, in the chat form."""
+        return reply
 
     def for_engine(self, model: str, *, bounded: bool = True) -> bytes:
         """The body that the engine gets; not `bounded`: the answer may be as long as there is

@@ -20,7 +20,7 @@ from serving.limits import Limits
 from serving.passing import Replying
 from serving.providers import PROTOCOLS
 from serving.providers.contract import Turning
-from serving.refusal import ApiError
+from serving.refusal import ApiError, invalid
 from serving.terms import Terms
 from serving.upstream import Reply, Upstream
 
@@ -38,8 +38,10 @@ class Provider:
         Raises:
             ApiError: it could not be asked, or refused; 400 also for what its protocol cannot say.
         """
-        self._point_out()
         chat = asked.chat
+        if not chat.templated:
+            raise invalid("a provider's model answers here: it has chats, and no text completions")
+        self._point_out()
         body, left_out = self.protocol.ask(chat, self.section.model)
         async with self.upstream.ask(body, route=self.protocol.route) as reply:
             asked.notes["provider"] = {

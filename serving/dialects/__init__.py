@@ -4,6 +4,7 @@ and a line here."""
 from starlette.types import Scope
 
 from serving.dialects.chat import ChatDialect
+from serving.dialects.completions import CompletionsDialect
 from serving.dialects.contract import Dialect
 from serving.dialects.messages import CountTokensDialect, MessagesDialect
 from serving.dialects.responses import ResponsesDialect
@@ -12,6 +13,7 @@ from storage.remembered import Remembered
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": ChatDialect(),
+    "/v1/completions": CompletionsDialect(),
     "/v1/responses": ResponsesDialect(),
     "/v1/messages": MessagesDialect(),
     "/v1/messages/count_tokens": CountTokensDialect(),

@@ -88,6 +88,27 @@ class Upstream:
             self.hung_up += 1
             raise
 
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        """/v1/completions, as vLLM answers it: `echo` is done."""
+        body = await request.json()
+        self.requests.append(body)
+        if not body.get("stream"):
+            return web.json_response(completion(body))
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        usage = {"prompt_tokens": 4, "completion_tokens": 5}
+        for event in (*completion_events(body), {"id": "e", "choices": [], "usage": usage}):
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def embed(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.requests.append(body)
+        data = [{"object": "embedding", "index": 0, "embedding": [0.25, -1.5]}]
+        usage = {"prompt_tokens": 4, "total_tokens": 4}
+        return web.json_response({"object": "list", "data": data, "model": "x", "usage": usage})
+
     async def stream(self, request: web.Request, body: dict[str, Any], script: str) -> Any:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -212,6 +233,35 @@ def events(body: dict[str, Any], script: str) -> Iterator[dict[str, Any]]:
         yield {**base, "choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count}}
 
 
+def completion(body: dict[str, Any]) -> dict[str, Any]:
+    shown = body["prompt"] if body.get("echo") and isinstance(body["prompt"], str) else ""
+    said = [-0.25] * len(IDS)
+    choice = {
+        "index": 0,
+        "text": shown + "".join(WORDS),
+        "finish_reason": "stop",
+        "logprobs": {"token_logprobs": [None, -1.0, *said] if shown else said, "tokens": []},
+        "token_ids": IDS,
+        "prompt_token_ids": PROMPT,
+    }
+    usage = {"prompt_tokens": 4, "completion_tokens": 5, "total_tokens": 9}
+    return {"id": "e", "object": "text_completion", "created": 1, "model": body["model"]} | {
+        "choices": [choice],
+        "usage": usage,
+        "kept_field": 1.50,
+    }
+
+
+def completion_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for place, (word, token) in enumerate(zip([*WORDS, ""], IDS, strict=True)):
+        choice: dict[str, Any] = {"index": 0, "text": word, "token_ids": [token]}
+        choice["logprobs"] = {"token_logprobs": [-0.25], "tokens": [word]}
+        choice["finish_reason"] = "stop" if token == IDS[-1] else None
+        if not place:
+            choice["prompt_token_ids"] = PROMPT
+        yield {"id": "e", "object": "text_completion", "created": 1, "choices": [choice]}
+
+
 CALLS: list[dict[str, Any]] = [
     {"index": 0, "id": "call_a", "type": "function", "function": {"name": "find", "arguments": ""}},
     {"index": 1, "id": "call_b", "type": "function", "function": {"name": "send", "arguments": ""}},
@@ -229,6 +279,8 @@ WHOLE_CALLS = [
 def application(scripted: Upstream) -> web.Application:
     app = web.Application(client_max_size=64 * 2**20)
     app.router.add_post("/v1/chat/completions", scripted.chat)
+    app.router.add_post("/v1/completions", scripted.complete)
+    app.router.add_post("/v1/embeddings", scripted.embed)
     app.router.add_post("/v1/load_lora_adapter", scripted.load)
     app.router.add_get("/v1/models", scripted.models)
     app.router.add_get("/health", scripted.health)
