@@ -11,6 +11,7 @@ from app.views.deployments_acts import offer_canary_end, offer_promotion, offer_
 from app.views.deployments_charts import evidence
 from app.views.deployments_data import Version, decided, versions
 from app.views.deployments_ledger import history, ledger
+from app.views.deployments_release import release
 from app.views.frame import Shown, empty, plain, shown, when
 from app.views.ledger_data import turns
 from app.views.words import decimal, heading, many, seconds
@@ -63,6 +64,7 @@ def _standing(here: Shown, found: list[Version]) -> None:
         return
     if challenger is not None:
         offer_canary_end(here, champion, challenger)
+        release(here)
     if previous is not None:
         offer_rollback(here, champion, previous)
 

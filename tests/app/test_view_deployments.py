@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -56,6 +57,39 @@ def test_parts_evidence_and_ledger_are_shown(home: Home) -> None:
         ["promoted"]
     ).run()
     assert "1 of 6" in words(shown)
+
+
+def test_a_canary_shows_its_interval_its_guard_rails_and_what_they_say(home: Home) -> None:
+    from flywheel.records import Grade
+    from serving import routing
+    from serving.rails import Rails
+    from serving.watch import Watched, path_of
+    from tests.storage.test_released import drawn
+
+    two_turns(home)
+    now = routing.read(home)
+    route = msgspec.structs.replace(
+        now.projects[PROJECT], challenger=deployed(2), share=0.2, since=time.time_ns() - 10**9
+    )
+    routing.replace(home, msgspec.structs.replace(now, projects={PROJECT: route}))
+    made: list[Any] = []
+    for number in range(60):
+        arm, at = number % 5 == 0, time.time_ns()
+        name = f"{PROJECT}-v{2 if arm else 1}"
+        trace = drawn(f"c{number}", name, 0.2 if arm else 0.8, at=at, project=PROJECT)
+        made += [trace, Grade(trace_id=trace.id, reward="r", value=float(not arm), at=at)]
+    stored(home, made)
+    rails = Rails()
+    rails.rates["errors"].challenger.n, rails.rates["errors"].challenger.x = 7, 3
+    kept = Watched(f"{PROJECT}-v1", f"{PROJECT}-v2", route.since, rails)
+    path_of(home, PROJECT).parent.mkdir()
+    path_of(home, PROJECT).write_bytes(msgspec.json.encode(kept))
+    shown = page(home, "deployments", folder=home.root)
+    told = words(shown)
+    assert "Canary of shop-v2" in told and "Rolled back at the next grading" in told
+    assert "Mean reward 0.000 over 12 conversations against 1.000 over 48 of shop-v1" in told
+    assert "errors,3 of 7,0 of 0,2 points more" in told
+    assert not shown.exception
 
 
 def test_text_from_outside_is_never_markup(home: Home) -> None:

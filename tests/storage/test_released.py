@@ -14,10 +14,10 @@ from tests.storage.store_parts import spoken
 
 def drawn(
     name: str, deployment: str, probability: float, *, at: int = 100, user: str | None = None,
-    conversation: str | None = None, **attributes: object,
+    conversation: str | None = None, project: str = "support", **attributes: object,
 ) -> Trace:  # fmt: skip
     made = spoken(
-        name, span=name, start=at, project="support", user=user,
+        name, span=name, start=at, project=project, user=user,
         conversation=conversation or name, answer=name,
     )  # fmt: skip
     (span,) = made.spans
