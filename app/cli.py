@@ -37,6 +37,7 @@ COMMANDS = {
     "promote": "Promote a candidate, if the gates let it.",
     "release": "Let a version answer a share of the requests until its test is over.",
     "estimate": "What a version would have earned on recent traffic.",
+    "route": "Who answers, who gets copies, and who stands in.",
     "rollback": "Put the previous deployment back.",
     "eval": "Try any model on any environment.",
     "replay": "Recorded traces under another version of a reward.",
