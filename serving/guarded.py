@@ -16,6 +16,7 @@ from flywheel.records import Record
 
 _SWEEP_S = 1.0
 _LEAST, _MOST = 64, 8192
+_SMALL = 2**16
 
 
 class Bounds(Record, frozen=True, kw_only=True):
@@ -24,7 +25,7 @@ class Bounds(Record, frozen=True, kw_only=True):
     head: int = 64 * 2**10
     """Bytes of request line and headers; one read more may come before it is noticed."""
     bodies: int = 512 * 2**20
-    """Bytes of all bodies that are not whole yet."""
+    """Bytes of all bodies of requests that are not answered yet; small ones pass beyond it."""
     connections: int | None = None
     """None = half of what the process may open."""
 
@@ -47,8 +48,8 @@ class _Guard:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.most = bounds.connections or _half_of_all()
-        self.unfinished = 0
-        """Bytes of bodies that are not whole."""
+        self.held = 0
+        """Bytes of bodies."""
         self.open: dict[_Guarded, None] = {}
         self._sweeping = False
 
@@ -70,14 +71,13 @@ class _Guard:
         if self._sweeping:
             loop.call_later(_SWEEP_S, self._sweep, loop)
 
-    def received(self, one: "_Guarded", size: int) -> None:
-        self.unfinished += size
-        if self.unfinished > self.bounds.bodies:
-            # Gone at once from the sum: its connection is lost only later.
-            largest = max(self.open, key=lambda other: other.body)
-            self.unfinished -= largest.body
-            largest.body = 0
-            largest.drop()
+    def received(self, size: int) -> None:
+        self.held += size
+        if self.held > self.bounds.bodies:
+            coming = [one for one in self.open if one.since is not None]
+            largest = max(coming, key=lambda one: one.body, default=None)
+            if largest is not None and largest.body > _SMALL:
+                largest.refuse(503, "more comes than can be held: come again")
 
 
 class _Guarded(HttpToolsProtocol):
@@ -89,7 +89,7 @@ class _Guarded(HttpToolsProtocol):
     head = 0
     """Bytes of it."""
     body = 0
-    """Bytes of a body that is not whole."""
+    """Bytes of bodies that are not answered yet."""
     _began = False
     _idle = False
 
@@ -126,15 +126,15 @@ class _Guarded(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.body += len(body)
-        self.guard.received(self, len(body))
+        self.guard.received(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self.since = None
-        self._forget_body()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._forget_body()
         if not self.pipeline:
             self.since, self._idle = time.monotonic(), True
         super().on_response_complete()
@@ -142,17 +142,19 @@ class _Guarded(HttpToolsProtocol):
     def refuse(self, status: int, why: str) -> None:
         """Says why where nothing was answered yet, and closes."""
         if not self.transport.is_closing():
-            head = f"HTTP/1.1 {status} Refused\r\ncontent-type: text/plain; charset=utf-8\r\n"
+            again = "retry-after: 1\r\n" if status == 503 else ""
             self.transport.write(
-                f"{head}content-length: {len(why)}\r\nconnection: close\r\n\r\n{why}".encode()
+                f"HTTP/1.1 {status} Refused\r\ncontent-type: text/plain; charset=utf-8\r\n{again}"
+                f"content-length: {len(why)}\r\nconnection: close\r\n\r\n{why}".encode()
             )
+        self._forget_body()
         self.transport.close()
 
     def drop(self) -> None:
         self.transport.abort()
 
     def _forget_body(self) -> None:
-        self.guard.unfinished -= self.body
+        self.guard.held -= self.body
         self.body = 0
 
 

@@ -10,13 +10,19 @@ from typing import Any
 import msgspec
 
 from serving.chat import ChatRequest
+from serving.dialects.completions import CompletionRequest
 from serving.dialects.messages_request import MessagesRequest
+from serving.dialects.responses_request import ResponsesRequest
+from serving.embeddings import EmbeddingsRequest
 from serving.feedback import Batch, Said
 
 _REFERENCE = "#/components/schemas/{name}"
 _REQUESTS: dict[str, type] = {
     "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/v1/responses": ResponsesRequest,
     "/v1/messages": MessagesRequest,
+    "/v1/embeddings": EmbeddingsRequest,
 }
 """Types of the bodies in which a model is asked; of another path only `model` is said."""
 _ASKED = {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}}
@@ -87,8 +93,10 @@ def document(asked: tuple[str, ...], sent: tuple[str, ...], version: str) -> dic
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
         "paths": {
             **{path: {"post": _inference(path, typed.get(path, _ASKED))} for path in asked},
+            "/v1/embeddings": {"post": _inference("/v1/embeddings", typed["/v1/embeddings"])},
             **{path: {"post": _otlp(path)} for path in sent},
             "/v1/feedback": {"post": _feedback(said, batch)},
+            "/v1/responses/{id}": {"get": _response("Reads"), "delete": _response("Forgets")},
             "/v1/models": {"get": _get("The models that are served.", {"type": "object"})},
             "/v1/models/{name}": {"get": _model()},
             "/metrics": {"get": _metrics()},
@@ -185,8 +193,16 @@ def _get(summary: str, schema: dict[str, Any], kind: str = "application/json") -
 
 
 def _model() -> dict[str, Any]:
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {**_get("One of them.", _of("Model")), "parameters": [name]}
+    return {**_get("One of them.", _of("Model")), "parameters": [_in_path("name")]}
+
+
+def _response(does: str) -> dict[str, Any]:
+    found = _get(f"{does} a response that was stored.", {"type": "object"})
+    return {**found, "parameters": [_in_path("id")]}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def _metrics() -> dict[str, Any]:

@@ -129,10 +129,9 @@ def _chat(asked: ResponsesRequest, given: dict[str, Raw], earlier: Earlier | Non
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     messages = list(_messages(items))
-    if asked.instructions is not None:
-        chat["messages"] = [{"role": "system", "content": asked.instructions}]
-    chat.setdefault("messages", [])
-    chat["messages"] += [*(earlier.messages if earlier else ()), *messages]
+    told = asked.instructions
+    instructions = [] if told is None else [{"role": "system", "content": told}]
+    chat["messages"] = [*instructions, *(earlier.messages if earlier else ()), *messages]
     if not messages:
         raise invalid("input is empty", "input")
     if asked.tools:

@@ -22,7 +22,7 @@ from serving.limits import Limits
 from storage.committer import commit
 from storage.importer import raw_row
 from storage.queries import traces
-from tests.serving.running import Running, running
+from tests.serving.running import Running, running, terms
 from tests.serving.scripted_upstream import upstream
 
 JSON = {"content-type": "application/json"}
@@ -278,3 +278,25 @@ def test_of_several_projects_the_sender_or_its_key_says_which(tmp_path: Path) ->
         assert otlp._project({}, only) == "support"
         with pytest.raises(Exception, match="one of"):
             otlp._project({b"x-flywheel-project": b"sales"}, only)
+
+
+def test_what_a_project_redacts_is_in_no_file_and_spans_still_hang_together(
+    tmp_path: Path,
+) -> None:
+    secret = "4111 1111 1111 1111"
+    rules = [{"pattern": r"\d{4} ?\d{4} ?\d{4} ?\d{4}"}]
+    messages = json.dumps([{"role": "user", "parts": [{"type": "text", "content": secret}]}])
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": messages}
+    child, parent = span("b", "a"), span("a", note=f"paid by {secret}")
+    child["attributes"] = span("b", **asked)["attributes"]
+    child["traceId"] = parent["traceId"] = "4111111111111111" * 2
+    said = terms(capture={"redact": rules})
+    with running(tmp_path, "http://127.0.0.1:9", terms=said) as gateway:
+        assert post(gateway, request(child, parent)).status_code == 200
+        (trace,) = stored(gateway)
+    assert trace.external_id == child["traceId"] and len(trace.spans) == 2
+    assert {one.start for one in trace.spans} == {1_793_000_000_000_000_000}
+    call = next(one.call for one in trace.spans if one.call)
+    assert call.input == (say("user", "[redacted]"),)
+    raw = raw_row(gateway.home, trace.raw or "")
+    assert secret.encode() not in raw and raw.count(b"[redacted]") == 2
