@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from flywheel.errors import EngineError
 from flywheel.lineage import Deployment
@@ -138,6 +139,28 @@ class Backends:
             route=chat.route,
             prefix=self._prefix(asked),
         )
+
+    @asynccontextmanager
+    async def relay(
+        self, way: Deployment, route: str, fields: dict[str, Raw]
+    ) -> AsyncIterator[Replying]:
+        """A request that is no chat, passed through as it is to one deployment.
+
+        Args:
+            route: below the version: `/embeddings`.
+
+        Raises:
+            ApiError: it could not be asked, or refused.
+        """
+        if is_external(way):
+            async with self._external.of(way).relay(route, fields) as reply:
+                yield reply
+            return
+        if not self.engine.answers:
+            raise self.engine.refusal()
+        body = msgspec.json.encode({**fields, "model": served_as(way)})
+        async with self.upstream.ask(body, route=f"/v1{route}") as reply:
+            yield reply
 
     def _prefix(self, asked: Routed) -> bytes:
         """What requests of one conversation have in common, where it matters which replica."""

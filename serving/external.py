@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec import Raw
 
 from flywheel.errors import EngineError
 from flywheel.lineage import Deployment
@@ -51,6 +52,20 @@ class Provider:
             }
             turning = self.protocol.stream(chat) if chat.streamed else None
             yield TurnedReply(reply, turning, lambda said: self.protocol.whole(chat, said))
+
+    @asynccontextmanager
+    async def relay(self, route: str, fields: dict[str, Raw]) -> AsyncIterator[Reply]:
+        """What is no chat, as it is.
+
+        Raises:
+            ApiError: it could not be asked, or refused.
+        """
+        if self.section.protocol != "openai":
+            raise invalid(f"the provider {self.name} has nothing at {route}", "model")
+        self._point_out()
+        body = msgspec.json.encode({**fields, "model": self.section.model})
+        async with self.upstream.ask(body, route=route) as reply:
+            yield reply
 
     def _point_out(self) -> None:
         """With the key as it stands now, so that a new one needs no restart of ours."""

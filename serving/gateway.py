@@ -27,6 +27,7 @@ from serving.control import Heard
 from serving.dialects import DIALECTS, dialects, refusal
 from serving.dialects.models import list_of, model_of
 from serving.dialects.responses import again, forgotten
+from serving.embeddings import Embeddings
 from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
 from serving.guesses import Guesses
@@ -51,6 +52,7 @@ from storage.remembered import Remembered
 
 _OPEN = frozenset(("/health", "/ready", "/openapi.json"))
 """Paths that need no key and tell nothing that does."""
+_FAULT = "a fault in the gateway; its log says more"
 _RIGHTS: dict[str, Right] = {
     "/v1/feedback": "feedback",
     "/metrics": "admin",
@@ -93,13 +95,13 @@ class Gateway:
             limits=limits,
             observers=self.observers,
         )
+        self.remembered = Remembered(home.responses)
         self.shadows = Shadows(
             self.backends,
             self.recording,
             self.observers,
             lambda: self.admission.waiting > 0,
         )
-        self.remembered = Remembered(home.responses)
         self.inference = Inference(
             limits,
             self.following,
@@ -121,6 +123,7 @@ class Gateway:
         routes = [
             *(Route(path, self.inference, methods=["POST"]) for path in DIALECTS),
             Route("/v1/responses/{id}", Endpoint(self.response), methods=["GET", "DELETE"]),
+            Route("/v1/embeddings", Embeddings(self.inference), methods=["POST"]),
             Route("/v1/feedback", Endpoint(self.take_feedback), methods=["POST"]),
             *(Route(path, self.otlp, methods=["POST"]) for path in OTLP_PATHS),
             Route("/v1/models", Endpoint(self.models), methods=["GET"]),
@@ -207,6 +210,7 @@ class Gateway:
                 "state": self.engine.phase,
                 "restarts": self.engine.restarts,
                 "reason": self.engine.reason,
+                "lacking": self.engine.lacking,
             },
             "deployments": {route.project: route.champion.name for route in routes},
             "canaries": {
@@ -261,7 +265,21 @@ class Door:
             await wire.refuse(send, error, named, refusal(scope, error))
             return
         scope["flywheel.headers"], scope["flywheel.request_id"] = headers, request_id
-        await self._inner(scope, receive, send)
+        if scope["method"] == "POST" and scope["path"] in DIALECTS:
+            await self._straight(scope, receive, send)
+        else:
+            await self._inner(scope, receive, send)
+
+    async def _straight(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Where a model is asked, without the layers that other routes pass."""
+        try:
+            await self._gateway.inference(scope, receive, send)
+        except Exception:
+            # Refused by uvicorn, where the answer had begun: then it cuts the connection.
+            with contextlib.suppress(RuntimeError):
+                error = ApiError(500, _FAULT)
+                await wire.refuse(send, error, [], refusal(scope, error))
+            raise
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         address = (scope.get("client") or ("",))[0]

@@ -30,7 +30,7 @@ def answered(
     usage = call.usage if call else Usage()
     return _seen(
         asked,
-        _end(asked, failure),
+        end_of(failure, begun=asked.first_byte is not None),
         failure,
         usage=usage,
         cost=call.cost_usd if call else None,
@@ -73,7 +73,8 @@ def code_of(failure: BaseException | None) -> str | None:
     return "engine_error"
 
 
-def _end(asked: Routed, failure: BaseException | None) -> End:
+def end_of(failure: BaseException | None, *, begun: bool) -> End:
+    """`begun`: whether any of the answer had come."""
     if failure is None:
         return "answered"
     if isinstance(failure, wire.HungUp | asyncio.CancelledError):
@@ -83,7 +84,7 @@ def _end(asked: Routed, failure: BaseException | None) -> End:
         return "refused"
     if isinstance(failure, ApiError) and failure.code == "not_recorded":
         return "refused"
-    return "failed" if asked.first_byte is None else "cut"
+    return "cut" if begun else "failed"
 
 
 def _seen(
