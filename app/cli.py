@@ -38,6 +38,7 @@ COMMANDS = {
     "release": "Let a version answer a share of the requests until its test is over.",
     "estimate": "What a version would have earned on recent traffic.",
     "route": "Who answers, who gets copies, and who stands in.",
+    "variant": "What serves, made faster: in eight bits, or guessing ahead.",
     "rollback": "Put the previous deployment back.",
     "eval": "Try any model on any environment.",
     "replay": "Recorded traces under another version of a reward.",

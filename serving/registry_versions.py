@@ -5,10 +5,12 @@ are what their digest says, and what waits for an answer. Invariant: an ask that
 lost and not answered twice.
 """
 
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flywheel import durable
 from flywheel.errors import CorruptFile, MissingPart, Refused, UsageError
@@ -34,6 +36,8 @@ from serving.registry_asked import Ask
 from serving.routing import read
 
 ANSWER, REASON = "flywheel.answer", "flywheel.answer_reason"
+VARIANT = "flywheel.variant"
+"""Of one that was made to answer faster: JSON, `Deployment.variant`."""
 WISH = "promote"
 """The tag by which a person asks for a version."""
 _NO = frozenset(("false", "no", "0", "off"))
@@ -181,6 +185,7 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
         checkpoint_id=checkpoint,
         run_id=run_id,
         registry_version=version.number,
+        variant=_variant_of(tags.get(VARIANT)),
     )
     known: Mapping[str, str] = {
         DEPLOYMENT: deployment.name,
@@ -190,6 +195,16 @@ def deployment_of(registry: Registry, version: Version, base_model: str) -> Depl
     }
     registry.tag(deployment, {key: one for key, one in known.items() if tags.get(key) != one})
     return deployment
+
+
+def _variant_of(said: str | None) -> dict[str, Any]:
+    """A tag is a person's to write: what is none of ours says nothing."""
+    try:
+        found = json.loads(said or "{}")
+    except ValueError:
+        return {}
+    whole = isinstance(found, dict) and isinstance(found.get("of"), dict)
+    return found if whole and {"name", "adapter", "kind"} <= found["of"].keys() else {}
 
 
 def _is(folder: Path, checkpoint: str, *, within: Path) -> bool:

@@ -7,6 +7,8 @@ with all weights. Whole models are served by the engine that holds several of th
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from flywheel.errors import Refused
 from flywheel.lineage import Deployment
 from flywheel.project import Project
@@ -24,7 +26,22 @@ class Start(NamedTuple):
     """None = the model as it is."""
 
 
+def trained(deployment: Deployment) -> Deployment:
+    """What training goes on from: of a variant, what it was made of."""
+    if not deployment.variant:
+        return deployment
+    made_of = deployment.variant["of"]
+    return msgspec.structs.replace(
+        deployment,
+        adapter=made_of["adapter"],
+        kind=made_of["kind"],
+        checkpoint_id=made_of["checkpoint_id"],
+        variant={},
+    )
+
+
 def start_of(deployment: Deployment) -> Start:
+    deployment = trained(deployment)
     folder = home().path(deployment.adapter) if deployment.adapter else None
     if folder is not None and deployment.kind == "full":
         return Start(folder, None)
@@ -36,7 +53,7 @@ def trainable(project: Project, champion: Deployment) -> None:
     Raises:
         Refused: an adapter would have to stand on a whole model.
     """
-    if champion.kind == "full" and project.train.method == "lora":
+    if trained(champion).kind == "full" and project.train.method == "lora":
         raise Refused(
             f"{champion.name} is a whole model, and an adapter stands on the base model: go on "
             'with [train] method = "full", or roll back to an adapter, or give a project of its '
