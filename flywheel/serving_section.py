@@ -49,6 +49,10 @@ class ServingSection(Section):
     """Number format of vLLM's weights; it sets the logprob check's tolerance."""
     gpu_memory: float = Field(0.9, gt=0, le=1)
     """Share of a GPU's memory that vLLM takes; less where the trainer has the same GPU."""
+    adapters: int = Field(4, ge=1, le=1024)
+    """Adapters that vLLM answers with in one batch, and twice as many that it keeps in memory: four
+    for one project (champion, previous, challenger, candidate); of several as many as are asked at
+    one time."""
     max_rank: int = Field(16, ge=1)
     """Largest adapter rank that vLLM makes room for."""
     host: str = "127.0.0.1"

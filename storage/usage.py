@@ -88,7 +88,7 @@ def _used(
     rows = named(database, _SUMS.format(groups=groups), given)
     found = []
     for row in rows:
-        group = {one: row.pop(f"by_{one}") for one in by}
+        group: dict[str, str | None] = {one: row.pop(f"by_{one}") for one in by}
         if row["calls"]:
             found.append(Used(group=group, **row))
     return sorted(

@@ -13,10 +13,6 @@ from serving.engines.presets import Arguments, Role, spelled
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those that vLLM makes room for."""
-_RESIDENT = 4
-"""Adapters in one batch: champion, previous, challenger, candidate."""
-_IN_MEMORY = 8
-"""Adapters that it keeps beside them before it would read one from its folder again."""
 _STEP = 1024
 """Tokens that one step on the CPU computes, at most."""
 _GIB = 2**30
@@ -60,8 +56,9 @@ def _model(model: Path, serving: ServingSection) -> Arguments:
 
 def _room(serving: ServingSection) -> Arguments:
     return {
-        "max-loras": _RESIDENT,
-        "max-cpu-loras": _IN_MEMORY,
+        "max-loras": serving.adapters,
+        # Beyond them it would read one from its folder again.
+        "max-cpu-loras": 2 * serving.adapters,
         "enable-prefix-caching": True,
         "enable-prompt-tokens-details": True,
         "max-num-seqs": _most(serving),
