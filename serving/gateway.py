@@ -316,7 +316,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     """Starlette logs the traceback; the client learns that it was not its fault, and no more."""
-    return _as_response(ApiError(500, "a fault in the gateway; its log says more"), request)
+    return _as_response(ApiError(500, _FAULT), request)
 
 
 def _as_response(error: ApiError, request: Request) -> Response:

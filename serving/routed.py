@@ -1,6 +1,7 @@
 """A client's request on its way to a deployment."""
 
 import asyncio
+from hashlib import blake2b
 
 from flywheel.lineage import Deployment
 from flywheel.records import trace_id
@@ -32,8 +33,8 @@ class Routed(Asked, kw_only=True):
     """Whether it is recorded at all."""
     root: str | None = None
     """First response id of the conversation that its messages go on with; None = of none."""
-    history: bytes | None = None
-    """Key of all that was said up to it (`stitching`); None = nobody will ask."""
+    history: blake2b | None = None
+    """Hash of all that was said up to it (`stitching`); None = nobody will ask."""
     storing: "asyncio.Future[str] | None" = None
     """Of its body as it came, where that says more than its messages do."""
     raw: str | None = None

@@ -39,8 +39,8 @@ _LOOKED_AT = 64
 class History(NamedTuple):
     answered: tuple[bytes, ...]
     """Keys of its beginnings that end in an answer, the longest first."""
-    whole: bytes
-    """Key of it all."""
+    whole: blake2b
+    """Hash of it all, to go on with."""
 
 
 class Turn(NamedTuple):
@@ -53,22 +53,20 @@ class Turn(NamedTuple):
 
 def history(scope: Sequence[str], messages: Sequence[Message]) -> History:
     """`scope`: within what histories are compared, the project and its caller."""
-    key = _hash(_encoder.encode(scope))
+    said = blake2b(_encoder.encode(scope), digest_size=16)
     answered = []
     for message in messages:
-        key = following(key, message)
+        said.update(_form(message))
         if message.role == "assistant":
-            answered.append(key)
-    return History(tuple(answered[: -_LOOKED_AT - 1 : -1]), key)
+            answered.append(said.digest())
+    return History(tuple(answered[: -_LOOKED_AT - 1 : -1]), said)
 
 
-def following(key: bytes, message: Message) -> bytes:
+def following(said: blake2b, message: Message) -> bytes:
     """The key of a history and one message more."""
-    return _hash(key + _form(message))
-
-
-def _hash(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+    more = said.copy()
+    more.update(_form(message))
+    return more.digest()
 
 
 def _form(message: Message) -> bytes:

@@ -523,3 +523,18 @@ def wait(condition: Any, seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fault_of_ours_is_a_500_in_the_clients_shape(
+    gateway: Running, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def fault(*_: Any) -> None:
+        raise ZeroDivisionError("what nobody thought of")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.gateway.keeping, "read", fault)
+        answer = post(gateway, body(stream=stream))
+        assert answer.status_code == 500 and "nobody" not in answer.text
+        assert answer.json()["error"]["message"].startswith("a fault in the gateway")
+    assert post(gateway, body(stream=stream)).status_code == 200
