@@ -68,6 +68,8 @@ class Chat:
 
     route = "/v1/chat/completions"
     """Where the engine is asked."""
+    turned = False
+    """Whether its client wrote it in another protocol."""
     templated = True
     """Whether the engine's chat template makes the prompt."""
 

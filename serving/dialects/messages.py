@@ -8,7 +8,7 @@ not in it.
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from flywheel.ids import new_ulid
 from serving.capture import Asked
@@ -44,7 +44,8 @@ _SEEN = {"id", "object", "created", "model", "choices", "usage", "service_tier"}
 
 
 class _Native(Struct, rename={"own": NATIVE}):
-    own: Raw | None = None
+    own: Raw = field(default_factory=Raw)
+    """Empty = there is none."""
 
 
 _native = msgspec.json.Decoder(_Native)
@@ -60,7 +61,7 @@ class MessagesDialect:
         return chat_of(body, limits)
 
     def whole(self, asked: Asked, body: bytes) -> bytes:
-        if own := _native.decode(body).own:
+        if len(own := _native.decode(body).own):
             return msgspec.json.encode(_renamed(own, asked.response_id, asked.answers))
         said: dict[str, Any] = msgspec.json.decode(body)
         choice = said["choices"][0]
@@ -114,7 +115,7 @@ class SpeakingMessages:
         self._begun = self._own = False
 
     def say(self, event: bytes) -> bytes:
-        if own := _native.decode(event).own:
+        if len(own := _native.decode(event).own):
             self._own = True
             return self._passed_on(own)
         chunk: dict[str, Any] = msgspec.json.decode(event)

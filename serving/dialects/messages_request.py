@@ -69,6 +69,7 @@ def chat_of(body: bytes, limits: Limits, **fixed: Any) -> Chat:
         raise
     if chat.choices != 1:
         raise invalid("n: one answer a request", "n")
+    chat.turned = True
     chat.native = Native("anthropic", fields)
     return chat
 

@@ -75,6 +75,8 @@ _fields = msgspec.json.Decoder(dict[str, Raw])
 class ResponsesChat(Chat):
     """The chat, and what of the request its answer must say again."""
 
+    turned = True
+
     def __init__(
         self,
         body: bytes,

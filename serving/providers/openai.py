@@ -14,6 +14,8 @@ from serving.providers.contract import Turned, Turning
 
 _OURS = ("return_token_ids",)
 """Fields of engines like ours, which providers refuse."""
+_ENGINES = ("is_error", "reasoning_content")
+"""The same of messages, where a dialect of ours wrote them and no client did."""
 
 
 class OpenAIProtocol:
@@ -28,6 +30,8 @@ class OpenAIProtocol:
         fields: dict[str, Any] = {**chat.fields, "model": model}
         for name in _OURS:
             fields.pop(name, None)
+        if chat.turned:
+            fields["messages"] = [_known(message) for message in chat.request.messages]
         if chat.streamed:
             fields["stream_options"] = {
                 **(chat.request.stream_options or {}),
@@ -40,3 +44,7 @@ class OpenAIProtocol:
 
     def stream(self, chat: Chat) -> Turning | None:
         return None
+
+
+def _known(message: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name not in _ENGINES}
