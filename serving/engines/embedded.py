@@ -76,6 +76,7 @@ def application(loading: "asyncio.Future[Service]") -> Starlette:
         routes=[
             Route("/v1/chat/completions", endpoint(chat), methods=["POST"]),
             Route("/v1/completions", endpoint(complete), methods=["POST"]),
+            Route("/v1/embeddings", endpoint(_embeddings), methods=["POST"]),
             Route("/v1/load_lora_adapter", endpoint(_load_adapter), methods=["POST"]),
             Route("/v1/unload_lora_adapter", endpoint(_unload_adapter), methods=["POST"]),
             Route("/v1/load_weights", endpoint(_load_weights), methods=["POST"]),
@@ -156,6 +157,15 @@ async def _models(service: Service, request: Request, body: bytes) -> Response:
         for name in service.names()
     ]
     return _json({"object": "list", "data": data})
+
+
+async def _embeddings(service: Service, request: Request, body: bytes) -> Response:
+    raise ApiError(
+        404,
+        "the embedded engine makes no embeddings: a provider that does goes into [providers], or "
+        'serve a model for them with vLLM ([serving] engine = "vllm")',
+        code="no_embeddings",
+    )
 
 
 async def _load_adapter(service: Service, request: Request, body: bytes) -> Response:

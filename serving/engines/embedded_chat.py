@@ -34,6 +34,7 @@ async def chat(service: Service, request: Request, body: bytes) -> Response:
     asked = await service.render(lambda: read_chat(body))
     service.admit(asked)
     prompt = service.check_ids(await service.render(lambda: _prompt(service, asked)))
+    form = await service.render(lambda: service.forms.of(asked))
     fit(len(prompt), asked.max_tokens, service.bounds.context)
     wording = Wording(
         service.vocabulary,
@@ -45,7 +46,12 @@ async def chat(service: Service, request: Request, body: bytes) -> Response:
         ids_as_tokens=bool(asked.return_tokens_as_token_ids),
     )
     job = service.enter(
-        request, asked, [prompt], top_logprobs=asked.top_logprobs or 0, skip_special=False
+        request,
+        asked,
+        [prompt],
+        top_logprobs=asked.top_logprobs or 0,
+        skip_special=False,
+        form=form,
     )
     if asked.stream:
         return service.stream(job, _chunks(service, asked, prompt, job, wording))

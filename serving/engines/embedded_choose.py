@@ -1,19 +1,25 @@
 """From logits to tokens: temperature, top-k, top-p, one seeded draw a row, and its logprob.
 
-Logprobs are processed: those of the distribution that was sampled from (temperature and truncation
-applied); greedy rows report the model's own. A row's draws depend on its seed alone, never on which
-other rows are in the batch.
+Logprobs are processed: those of the distribution that was sampled from (temperature, truncation and
+a form applied); greedy rows report the model's own, of what the form allows. A row's draws depend
+on its seed alone, never on which other rows are in the batch.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
 GREEDY = 1e-5
 """Temperatures below this mean the likeliest token, as in vLLM."""
 COLDEST = 1e-2
+
+
+class Held(Protocol):
+    def forbid(self, logits: torch.Tensor) -> None: ...
+    def take(self, token: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,8 @@ class Choosing:
     """0 = all."""
     top_logprobs: int = 0
     """How many of the likeliest tokens are reported beside the sampled one."""
+    form: Held | None = field(default=None, compare=False)
+    """What one answer is held to: it knows what was drawn so far, so each answer has its own."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,9 @@ def draw(
     logits: torch.Tensor, how: Sequence[Choosing], generators: Sequence[torch.Generator]
 ) -> list[Drawn]:
     """One token a row of `logits`, [rows, vocabulary], which is overwritten."""
+    for row, choosing in enumerate(how):
+        if choosing.form is not None:
+            choosing.form.forbid(logits[row])
     cold = [choosing.temperature < GREEDY for choosing in how]
     heat = [1.0 if c else max(h.temperature, COLDEST) for c, h in zip(cold, how, strict=True)]
     if any(value != 1.0 for value in heat):
@@ -58,6 +69,9 @@ def draw(
     warm = [row for row, c in enumerate(cold) if not c]
     if warm:
         ids[warm] = _sample(logprobs[warm], [generators[row] for row in warm], ids[warm])
+    for token, choosing in zip(ids.tolist(), how, strict=True):
+        if choosing.form is not None:
+            choosing.form.take(token)
     chosen = logprobs.gather(1, ids[:, None])[:, 0].tolist()
     return [
         Drawn(token, logprob, _top(logprobs[row], how[row].top_logprobs))

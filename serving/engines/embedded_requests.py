@@ -4,6 +4,7 @@ Unknown fields are ignored. A field that would change the answer and that this e
 is refused unless it is at its neutral value: silently ignoring it would be a wrong answer.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ MAX_PROMPTS = 256
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,), "frequency_penalty": (0,), "repetition_penalty": (1,),
     "length_penalty": (1,), "min_p": (0,), "min_tokens": (0,), "logit_bias": ({},),
-    "bad_words": ([],), "response_format": ({"type": "text"},), "tool_choice": ("auto", "none"),
+    "bad_words": ([],), "response_format": ({"type": "text"},),
     "best_of": (1,), "use_beam_search": (False,), "suffix": ("",), "structured_outputs": ({},),
     "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
     "functions": ([],), "audio": (), "prediction": (), "modalities": (["text"],),
@@ -83,6 +84,8 @@ class ChatAsked(Asked, kw_only=True):
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    response_format: Any = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**31)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -135,7 +138,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_chat(body: bytes) -> ChatAsked:
     asked = decode(body, _chat, DEPTH)
-    _check(asked, body)
+    _check(asked, body, own=("response_format",))
     if asked.top_logprobs and not asked.logprobs:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
     if asked.max_completion_tokens is not None:
@@ -157,14 +160,22 @@ def read_completion(body: bytes) -> CompletionAsked:
     return asked
 
 
-def _check(asked: Asked, body: bytes) -> None:
+def _check(asked: Asked, body: bytes, own: Sequence[str] = ()) -> None:
+    """
+    Args:
+        own: fields that the route knows itself.
+    """
     if any(not stop for stop in asked.stops):
         raise invalid("a stop string may not be empty", "stop")
     fields = _fields.decode(body)
-    for name in fields.keys() & _NEUTRAL.keys():
+    for name in (fields.keys() & _NEUTRAL.keys()) - set(own):
         value = msgspec.json.decode(fields[name])
         if value is not None and value not in _NEUTRAL[name]:
-            raise invalid(f"the embedded engine has no {name}: leave it out", name)
+            raise invalid(
+                f"the embedded engine has no {name}: leave it out, or serve with vLLM "
+                '([serving] engine = "vllm")',
+                name,
+            )
 
 
 def fit(prompt: int, asked: int | None, context: int) -> int:

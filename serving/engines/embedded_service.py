@@ -5,6 +5,7 @@ when a request ends, for whatever reason, its rows are finished or abandoned.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from serving.engines.embedded_answers import Choice, Deliver, Job, Mailbox, Voca
 from serving.engines.embedded_batch import Row
 from serving.engines.embedded_choose import Choosing, generator
 from serving.engines.embedded_cohort import Bounds
+from serving.engines.embedded_form import Form, Forms
 from serving.engines.embedded_gangs import Gangs
 from serving.engines.embedded_model import BASE
 from serving.engines.embedded_requests import Asked, fit
@@ -44,6 +46,7 @@ class Service:
         self.model, self.rendering, self.sampler, self.bounds = model, rendering, sampler, bounds
         self.tokenizer = rendering.tokenizer.backend_tokenizer
         self.vocabulary = Vocabulary(self.tokenizer)
+        self.forms = Forms(rendering)
         self.gangs = Gangs(bounds.gang_wait_s, sampler.answer_gang)
         # One thread: a tokenizer is not made to be used by several at one time.
         self._renders = ThreadPoolExecutor(1, thread_name_prefix="render")
@@ -122,6 +125,7 @@ class Service:
         *,
         top_logprobs: int,
         skip_special: bool,
+        form: Callable[[], Form] | None = None,
     ) -> Job:
         """Every prompt's `n` choices, on their way. Whoever calls must `leave` the job in the end.
 
@@ -132,7 +136,14 @@ class Service:
         choosing = asked.choosing(top_logprobs)
         each = [prompt for prompt in prompts for _ in range(asked.choices)]
         choices = [
-            self._choice(mailbox, index, prompt, asked, choosing, skip_special)
+            self._choice(
+                mailbox,
+                index,
+                prompt,
+                asked,
+                dataclasses.replace(choosing, form=form()) if form is not None else choosing,
+                skip_special,
+            )
             for index, prompt in enumerate(each)
         ]
         job = Job(mailbox, choices, asked.flywheel_gang)
