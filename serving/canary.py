@@ -15,7 +15,7 @@ from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment, Outcome
 from serving.intents import Intent, begin, conclude, forget, read_intent
-from serving.protocol import load, must_suit, replace_route, route_for
+from serving.protocol import NO_SHADOW, load, must_suit, replace_route, route_for
 from serving.reconcile import AdapterHost, alone, finish, settle, unload
 from serving.registry import Registry
 from serving.routing import ProjectRoute, read
@@ -179,6 +179,7 @@ def _take_in(
             challenger=candidate,
             share=intent.share or 0.0,
             since=route.since if goes_on and route.since else intent.at,
+            **(NO_SHADOW if route.shadow == candidate else {}),
         )
         return intent, replace_route(home, route, new)
     except (Refused, CorruptFile) as error:

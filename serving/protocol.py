@@ -4,6 +4,7 @@ Each takes the route as it was seen, so that whatever changed meanwhile is told 
 """
 
 import contextlib
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,8 @@ from serving.reconcile import AdapterHost
 from serving.routing import ProjectRoute
 
 _TRIES = 50
+NO_SHADOW: dict[str, Any] = {"shadow": None, "shadow_share": 0.0}
+"""Of a route; who answers itself is asked no copies any more."""
 
 
 def route_for(home: Home, candidate: Deployment) -> ProjectRoute:
@@ -63,6 +66,7 @@ def with_champion(seen: ProjectRoute, champion: Deployment) -> ProjectRoute:
         challenger=None if ends else seen.challenger,
         share=0.0 if ends else seen.share,
         since=None if ends else seen.since,
+        **(NO_SHADOW if seen.shadow is not None and seen.shadow.name == champion.name else {}),
     )
 
 

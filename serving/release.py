@@ -21,9 +21,9 @@ from flywheel.records import Record
 from flywheel.serving_section import ReleaseSection
 from serving.rails import Rails
 from serving.routing import ProjectRoute, read
-from serving.sequential import Interval, Unit, difference
+from serving.sequential import Interval, Unit, difference, paired
 from serving.watch import told, watched
-from storage.released import Assigned, arms
+from storage.released import Assigned, arms, mirrored
 
 Says = Literal["promote", "roll back", "not enough evidence", "go on"]
 
@@ -52,6 +52,53 @@ class Standing(Record, frozen=True, kw_only=True):
     """As `serving.watch.told`; [] = no server has counted anything yet."""
     says: Says
     reason: str
+
+
+class ShadowStanding(Record, frozen=True, kw_only=True):
+    project: str
+    champion: str
+    shadow: str
+    share: float
+    pairs: int
+    """Requests that both answered, both graded."""
+    difference: float | None
+    """Mean reward of the shadow's answers less that of those that users saw."""
+    low: float
+    high: float
+    says: Literal["canary", "take out", "go on"]
+    reason: str
+
+
+def shadow_standing(home: Home, project: str, section: ReleaseSection) -> ShadowStanding | None:
+    """The shadow that runs; None = none does. A shadow is to find out what is surely worse: it goes
+    on to its canary once enough is graded and it is not."""
+    route = read(home).projects.get(project)
+    if route is None or route.shadow is None or not route.shadow_share:
+        return None
+    found = paired(
+        [one.shadow - one.served for one in mirrored(home, project, route.shadow.name)],
+        section.confidence,
+    )
+    name = route.shadow.name
+    what = f"its reward less what users saw is {found.low:+.3f} to {found.high:+.3f}"
+    what += f", over {found.units} graded requests"
+    says: Literal["canary", "take out", "go on"] = "go on"
+    if found.high < -section.margin:
+        says, what = "take out", f"{name} is worse unseen: {what}"
+    elif found.units >= section.min_requests:
+        says, what = "canary", f"{name} is not surely worse unseen: {what}"
+    return ShadowStanding(
+        project=project,
+        champion=route.champion.name,
+        shadow=name,
+        share=route.shadow_share,
+        pairs=found.units,
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
+        says=says,
+        reason=what,
+    )
 
 
 class Counted(Record, frozen=True, kw_only=True):

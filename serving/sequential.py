@@ -155,6 +155,26 @@ def difference(
     return curve[-1], curve
 
 
+def paired(differences: Sequence[float], confidence: float, *, grid: int = 801) -> Interval:
+    """Of the mean of differences from -1 to 1 between two answers to one request, by the same bets.
+
+    Args:
+        differences: in an order that does not change between looks.
+    """
+    import numpy as np
+
+    if not differences:
+        return Interval(0, None, -1.0, 1.0)
+    values = np.clip(np.asarray(differences, dtype=float), -1.0, 1.0)
+    points, least = np.linspace(-1.0, 1.0, grid), np.full(len(values), -1.0)
+    threshold, stops = math.log(2 / (1 - confidence)), _stops(len(values))
+    low = _closing(values, least, points, threshold, stops)[-1]
+    high = -_closing(-values, least, points, threshold, stops)[-1]
+    middle = (low + high) / 2
+    ends = (low, high) if low <= high else (middle, middle)
+    return Interval(len(values), float(values.mean()), *ends)
+
+
 def _stops(count: int) -> list[int]:
     step = math.ceil(count / _LOOKS)
     return sorted({*range(step, count + 1, step), count})

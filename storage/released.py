@@ -70,3 +70,36 @@ def arms(home: Home, project: str, champion: str, challenger: str, since: int) -
         ),
         ungraded=(waiting.count(False), waiting.count(True)),
     )
+
+
+class Mirrored(Record, frozen=True, kw_only=True):
+    """A request that the shadow was asked too; both answers are graded."""
+
+    unit: str
+    """The trace that users saw."""
+    shadow: float
+    served: float
+
+
+def mirrored(home: Home, project: str, shadow: str) -> tuple[Mirrored, ...]:
+    """By time. Only of conversations of one call: a whole one's reward is not one answer's."""
+    with reading(home) as database:
+        if database is None:
+            return ()
+        rows = database.execute(
+            f"""WITH copies AS (
+                SELECT spans.trace_id, spans.started,
+                    json_extract_string(spans.rest, '$.attributes.shadow_of.trace') AS seen
+                FROM spans JOIN traces ON traces.id = spans.trace_id
+                WHERE project = $project AND deployment = $shadow
+                AND contains(spans.rest, '"shadow_of"')),
+            single AS (SELECT trace_id FROM spans GROUP BY trace_id HAVING count(*) = 1)
+            SELECT seen, mine.score, its.score FROM copies
+            SEMI JOIN single ON single.trace_id = copies.seen
+            JOIN ({SCORED}) mine ON mine.trace_id = copies.trace_id
+            JOIN ({SCORED}) its ON its.trace_id = copies.seen
+            QUALIFY row_number() OVER (PARTITION BY seen ORDER BY copies.trace_id) = 1
+            ORDER BY started, copies.trace_id""",
+            {"project": project, "shadow": shadow},
+        ).fetchall()
+    return tuple(Mirrored(unit=unit, shadow=mine, served=its) for unit, mine, its in rows)

@@ -29,7 +29,8 @@ def promote_candidate(
     """
     deployment = msgspec.convert(evaluation["challenger"], Deployment)
     said = held_back(turn, deployment, asked=bool(by))
-    if said is None and project_of(turn).release.canary is not None and not by:
+    release = project_of(turn).release
+    if said is None and (release.canary or release.shadow) and not by:
         said = let_in(turn, deployment, evaluation)
     elif said is None:
         said = promoted(turn, deployment, evaluation, by=by or "flywheel turn", reason=reason)
@@ -80,34 +81,37 @@ def promoted(
 
 
 def let_in(turn: Turn, deployment: Deployment, evaluation: Verdict) -> Verdict:
-    """It answers the project's share, and its reward there decides on the rest
-    (`tasks/release.py`)."""
+    """It is asked copies first, or answers the project's share, and its reward there decides on the
+    rest (`tasks/release.py`)."""
+    from serving.mirror import set_shadow
     from serving.promotion import set_canary
     from serving.registry import Registry
     from storage.committer import commit
 
-    share = project_of(turn).release.canary or 0.0
+    release = project_of(turn).release
     if serves_already(deployment):  # its canary ended well, before a killed turn was gone on with
         return verdict("canary", True, f"{deployment.name} serves", deployment=deployment.name)
     client = engine()
+
+    def check() -> dict[str, Any]:
+        return serving_check(turn, client, deployment, evaluation["smoke"])
+
+    given: dict[str, Any] = {
+        "engine": client, "verify": check, "by": "flywheel turn", "reason": evaluation["reason"],
+    }  # fmt: skip
     try:
-        set_canary(
-            home(),
-            deployment,
-            share,
-            engine=client,
-            registry=Registry(home()),
-            verify=lambda: serving_check(turn, client, deployment, evaluation["smoke"]),
-            by="flywheel turn",
-            reason=evaluation["reason"],
-        )
+        if release.shadow and not answers_a_share(deployment):
+            set_shadow(home(), deployment, release.shadow, **given)
+            what = f"is asked copies of {release.shadow:.1%} of the requests first"
+        else:
+            set_canary(
+                home(), deployment, release.canary or 0.0, registry=Registry(home()), **given
+            )
+            what = f"answers {release.canary:.1%} of the requests"
     except Refused as refusal:
         return verdict("serving", False, str(refusal), deployment=None)
     commit(home())
-    why = (
-        f"{deployment.name} passed, and answers {share:.1%} of the requests: its reward there "
-        "decides on the rest"
-    )
+    why = f"{deployment.name} passed, and {what}: its reward there decides on the rest"
     return verdict("canary", False, why, deployment=deployment.name, waiting=True)
 
 
@@ -136,17 +140,24 @@ def serves_already(deployment: Deployment) -> bool:
 
 
 def in_its_canary(deployment: Deployment) -> str | None:
-    """Why a candidate waits: another version's canary is not over. None = none runs, or its own."""
+    """Why a candidate waits: another version's release is not over. None = none, or its own."""
+    from serving.routing import read
+
+    route = read(home()).projects.get(deployment.project)
+    running = route and (route.challenger or route.shadow)
+    if not running or running.name == deployment.name:
+        return None
+    return (
+        f"{deployment.name} passed and waits, since the release of {running.name} is not over: "
+        f"`flywheel release --version {deployment.version} --canary 10%` lets it take that place"
+    )
+
+
+def answers_a_share(deployment: Deployment) -> bool:
     from serving.routing import canary_of
 
     running = canary_of(home(), deployment.project)
-    if running is None or running[0].name == deployment.name:
-        return None
-    return (
-        f"{deployment.name} passed and waits, since {running[0].name} answers a share of the "
-        f"requests: `flywheel release --version {deployment.version} --canary {running[1]:.0%}` "
-        "lets it take that place"
-    )
+    return running is not None and running[0].name == deployment.name
 
 
 def taken_back(candidate: Deployment) -> str | None:

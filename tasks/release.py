@@ -14,13 +14,14 @@ from flywheel.errors import Refused
 from flywheel.lineage import Deployment, Outcome
 from flywheel.progress import report
 from flywheel.project import Project, load_project
-from tasks.canary import answering, probed, written_down
+from tasks.canary import answering, give_share, probed, written_down
 from tasks.gates import record, verdict
 from tasks.serving_gate import serving_check
 from tasks.step import worth_another_try
 from tasks.turns import Turn, engine, home
 
 if TYPE_CHECKING:
+    from serving.engines.client import EngineClient
     from serving.release import Standing
 
 BY = "reward test"
@@ -34,7 +35,7 @@ _ENDS: dict[str, Outcome] = {"roll back": "rolled_back", "not enough evidence": 
     timeout_seconds=1800,
 )
 def look(folder: str) -> dict[str, Any] | None:
-    """Looks at the project's canary and acts. None = none runs.
+    """Looks at the project's canary, or else its shadow, and acts. None = neither runs.
 
     Returns: the standing, and `decided`: what was done, None where it goes on.
     """
@@ -43,7 +44,7 @@ def look(folder: str) -> dict[str, Any] | None:
     project = load_project(Path(folder))
     found = standing(home(), project.name, project.release, count=True)
     if found is None:
-        return None
+        return _look_at_shadow(project)
     stands, _ = found
     report("canary", stands.units[1], project.release.max_requests, stands.says)
     decided: str | None = None
@@ -56,6 +57,42 @@ def look(folder: str) -> dict[str, Any] | None:
     return {**msgspec.to_builtins(stands), "decided": decided}
 
 
+def _look_at_shadow(project: Project) -> dict[str, Any] | None:
+    """One that is surely worse is asked no more; else, with enough graded, it goes on to its
+    canary, where the project has a share for one."""
+    from serving.mirror import end_shadow
+    from serving.release import shadow_standing
+
+    stands = shadow_standing(home(), project.name, project.release)
+    if stands is None:
+        return None
+    version = stands.shadow.removeprefix(f"{project.name}-v")
+    told = msgspec.to_builtins(stands)
+    decided: str | None = None
+    if stands.says == "take out":
+        end_shadow(
+            home(), project.name, version, engine=_client(), by=BY, reason=stands.reason,
+            evidence={"release": told},
+        )  # fmt: skip
+        written_down(project.name)
+        decided = "taken out"
+    elif stands.says == "canary" and project.release.canary:
+        folder = str(project.folder)
+        with answering(folder):
+            turn, challenger, smoke = probed(folder, version, BY)
+            give_share(turn, challenger, smoke, project.release.canary, BY, stands.reason)
+        decided = "canary"
+    return {**told, "challenger": stands.shadow, "decided": decided}
+
+
+def _client() -> "EngineClient | None":
+    from serving.engines.client import EngineClient
+    from serving.presence import running
+
+    server = running(home())
+    return EngineClient(server.engine_url, access=server.access) if server else None
+
+
 def evidence_of(stands: "Standing") -> dict[str, Any]:
     """As it stands in the Decision."""
     found: dict[str, Any] = msgspec.to_builtins(stands)
@@ -64,16 +101,13 @@ def evidence_of(stands: "Standing") -> dict[str, Any]:
 
 def _end(stands: "Standing", outcome: Outcome) -> str:
     from serving.canary import end_canary
-    from serving.engines.client import EngineClient
-    from serving.presence import running
     from serving.registry import Registry
 
-    server = running(home())
     end_canary(
         home(),
         stands.project,
         stands.challenger.removeprefix(f"{stands.project}-v"),
-        engine=EngineClient(server.engine_url, access=server.access) if server else None,
+        engine=_client(),
         registry=Registry(home()),
         by=BY,
         reason=stands.reason,
@@ -89,7 +123,7 @@ def _promote(project: Project, stands: "Standing") -> str:
     folder = str(project.folder)
     if project.gate.promotion == "asked":
         return _wait(project, stands, version)
-    with answering(folder, stands.share):
+    with answering(folder):
         turn, challenger, smoke = probed(folder, version, BY)
         return _promoted(turn, msgspec.convert(challenger, Deployment), smoke, stands)
 

@@ -33,7 +33,8 @@ class Share(click.ParamType[float]):
 @click.argument("project", type=click.Path(path_type=Path), default=".")
 @click.option("--version", help="Of the registered model; to end a release it may be left out.")
 @click.option("--canary", type=Share(), help="Share of the requests that it answers: 10%.")
-@click.option("--end", is_flag=True, help="Take out the version that answers a share.")
+@click.option("--shadow", type=Share(), help="Share whose copies it is asked, unseen: 10%.")
+@click.option("--end", is_flag=True, help="Take out the version that answers a share, or is asked.")
 @click.option("--by", default=getpass.getuser, show_default="you", help="Who asks.")
 @click.option("--reason", default="", help="Why; it stands in the ledger.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
@@ -41,6 +42,7 @@ def command(
     project: Path,
     version: str | None,
     canary: float | None,
+    shadow: float | None,
     end: bool,
     by: str,
     reason: str,
@@ -50,36 +52,40 @@ def command(
 
     It passes the serving gate first. After each grading (`flywheel grade`, hourly where deployed)
     it is promoted, rolled back, or goes on; a broken guard rail ends it within seconds. Without
-    --canary and --end: how the release stands. Exit code 3: the gate refused.
+    --canary, --shadow and --end: how the release stands. Exit code 3: the gate refused.
     """
-    if end and canary is not None:
-        raise click.UsageError("--canary begins a release, --end ends it: take one")
-    if canary is not None or end:
-        found = _change(project, version, 0.0 if end else canary or 0.0, by, reason)
-        if as_json:
-            echo_json(found)
-        elif found["challenger"]:
-            echo(
-                f"{found['challenger']} answers {found['share']:.1%}, {found['champion']} the rest"
-            )
-        else:
-            echo(f"{found['champion']} answers all requests")
+    if (canary is not None) + (shadow is not None) + end > 1:
+        raise click.UsageError("--canary and --shadow begin a release, --end ends it: take one")
+    if canary is None and shadow is None and not end:
+        _show(project, as_json)
         return
-    _show(project, as_json)
+    given = (canary if shadow is None else shadow) or 0.0
+    found = _change(project, version, given, shadow is not None, by, reason)
+    if as_json:
+        echo_json(found)
+        return
+    share = f"{found['challenger']} answers {found['share']:.1%}, {found['champion']} the rest"
+    echo(share if found["challenger"] else f"{found['champion']} answers all requests")
+    if found["shadow"]:
+        echo(f"{found['shadow']} is asked copies of {found['shadow_share']:.1%}, unseen")
 
 
 def _change(
-    project: Path, version: str | None, share: float, by: str, reason: str
+    project: Path, version: str | None, share: float, shadow: bool, by: str, reason: str
 ) -> dict[str, Any]:
+    """`share` 0 ends it."""
     from serving.canary import must_be_share
 
-    must_be_share(share)
+    if not shadow:
+        must_be_share(share)
+    elif not 0 < share <= 1:
+        raise click.UsageError(f"a shadow's share is above 0 and at most 1, not {share:g}")
     if version is None and share:
         raise click.UsageError("--version says which one shall answer that share")
     folder = turnable(project, start(progress=True))
     from flows.release import release
 
-    found: Any = release(folder, version, share, by, reason)
+    found: Any = release(folder, version, share, by, reason, shadow)
     return dict(found)
 
 
@@ -87,18 +93,24 @@ def _show(folder: Path, as_json: bool) -> None:
     import msgspec
 
     from flywheel.project import load_project
-    from serving.release import standing
+    from serving.release import shadow_standing, standing
 
     home, project = start().at(), load_project(folder)
     found = standing(home, project.name, project.release)
+    shadow = shadow_standing(home, project.name, project.release)
     if as_json:
-        echo_json({"project": project.name, "release": msgspec.to_builtins(found and found[0])})
-    elif found is None:
-        echo(f"no version of {project.name} answers a share: "
-             f"flywheel release {folder} --version N --canary 10%")  # fmt: skip
-    else:
-        for line in told(found[0]):
-            echo(line)
+        stands = {"release": found and found[0], "shadow": shadow}
+        echo_json({"project": project.name, **msgspec.to_builtins(stands)})
+        return
+    if shadow is not None:
+        echo(f"{shadow.shadow} is asked copies of {shadow.share:.1%}, unseen: {shadow.reason}")
+    for line in told(found[0]) if found else ():
+        echo(line)
+    if found is None and shadow is None:
+        echo(
+            f"no version of {project.name} answers a share: "
+            f"flywheel release {folder} --version N --canary 10%"
+        )
 
 
 def told(stands: "Standing") -> Iterator[str]:

@@ -112,6 +112,7 @@ def test_wrong_usage_is_told_before_anything_is_started(tmp_path: Path) -> None:
         (("promote", "--asked", "--version", "1"), "take one"),
         (("release", "--canary", "10%"), "--version says which"),
         (("release", "--canary", "10%", "--end"), "take one"),
+        (("release", "--shadow", "110%", "--version", "1"), "at most 1"),
         (("release", "--version", "1", "--canary", "much"), "write 10% or 0.1"),
     ):
         said = call(*words, "--json", home=tmp_path / "home")

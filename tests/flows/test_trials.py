@@ -264,6 +264,7 @@ def test_a_canary_serves_a_version_and_rollback_ends_it(home: Home, project: Pat
     found = release(str(project), "2", 0.25, "ann", "let us see")
     assert found == {
         "project": "sorting", "champion": "sorting-v1", "challenger": "sorting-v2", "share": 0.25,
+        "shadow": None, "shadow_share": 0.0,
     }  # fmt: skip
     client = mlflow_of(home)
     assert aliases(home) == {"champion": "1", "challenger": "2"}

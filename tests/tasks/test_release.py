@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flywheel.home import Home
@@ -78,6 +79,7 @@ def decisions(home: Home) -> list[Decision]:
     return records(home, "decision", project="support")
 
 
+@pytest.mark.slow
 def test_one_that_is_worse_is_rolled_back_with_its_evidence(project: Path, home: Home) -> None:
     answered(home, 700, 0.9, 0.4)
     found = look(project)
@@ -96,6 +98,7 @@ def test_one_that_is_worse_is_rolled_back_with_its_evidence(project: Path, home:
     assert again.fn(str(project)) is None
 
 
+@pytest.mark.slow
 def test_one_that_is_alike_goes_on_and_ends_for_want_of_evidence(project: Path, home: Home) -> None:
     answered(home, 600, 0.7, 0.7)
     found = look(project)
@@ -134,3 +137,39 @@ def test_what_was_counted_keeps_its_place_whatever_is_graded_anew(
     second = look(project)
     assert second["means"][0] == first["means"][0]
     assert sum(second["units"]) == 101 and second["low"] >= first["low"]
+
+
+def mirrored(home: Home, count: int, served: float, shadow: float) -> None:
+    """Requests that users saw answered, and the shadow's answers to copies of them."""
+    draw, made = random.Random(5), list[Any]()
+    for number in range(count):
+        seen = drawn(f"seen-{number}", "support-v1", 1.0, at=100 + number)
+        of = {"trace": seen.id, "span": seen.spans[0].id}
+        copy = drawn(f"copy-{number}", "support-v3", 1.0, at=100 + number, shadow_of=of)
+        for trace, rate in ((seen, served), (copy, shadow)):
+            value = float(draw.random() < rate)
+            made += [trace, Grade(trace_id=trace.id, reward="right", value=value, at=1)]
+    Inbox(home).append(made)
+    commit(home)
+
+
+@pytest.mark.parametrize(
+    ("rate", "says", "decided"), [(0.2, "take out", "taken out"), (0.8, "canary", None)]
+)
+def test_a_shadow_that_is_surely_worse_is_asked_no_more(
+    project: Path, home: Home, rate: float, says: str, decided: str | None
+) -> None:
+    now = routing.read(home)
+    route = msgspec.structs.replace(
+        now.projects["support"], challenger=None, share=0.0, since=None, shadow_share=0.5,
+        shadow=Deployment(
+            name="support-v3", project="support", version=3, base_model="tiny", adapter="runs/3"
+        ),
+    )  # fmt: skip
+    routing.replace(home, msgspec.structs.replace(now, projects={"support": route}))
+    mirrored(home, 120, 0.8, rate)
+    found = look(project)
+    assert (found["says"], found["decided"], found["pairs"]) == (says, decided, 120)
+    shadow = routing.read(home).projects["support"].shadow
+    assert (shadow is None) == (decided is not None)
+    assert [one.outcome for one in decisions(home)] == (["routed"] if decided else [])
