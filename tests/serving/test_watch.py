@@ -178,3 +178,31 @@ def test_requests_to_a_gateway_whose_challenger_is_gone_end_its_canary(
                 break
     assert number < 79
     assert routing.read(home).projects["support"].champion.name == "support-v0"
+
+
+@pytest.mark.slow
+def test_a_whole_server_takes_a_failing_challenger_out_by_itself(tmp_path: Path) -> None:
+    from serving.choosing import place_of
+    from tests.serving.test_server import Server, wait
+
+    server = Server(tmp_path)
+    begin(server.home, since=3, share=0.5)
+    (server.home.root / "runs/3/adapter").mkdir(parents=True)
+    try:
+        record = server.up()
+        for number in range(200):
+            name = f"c{number}"
+            said = "error" if place_of(name, CHALLENGER.name) < 0.5 else "where is my order?"
+            httpx.post(
+                f"{record.url}/v1/chat/completions",
+                content=body(said),
+                headers={"x-conversation-id": name},
+            )
+            if routing.canary_of(server.home, "support") is None:
+                break
+        wait(lambda: routing.canary_of(server.home, "support") is None)
+        (decision,) = decisions(server.home)
+        assert (decision.by, decision.evidence["rail"]) == ("guard rails", "errors")
+        wait(lambda: read_intent(server.home, "support") is None)  # and MLflow knows
+    finally:
+        server.end()
