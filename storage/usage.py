@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 By = Literal["project", "key", "deployment", "day"]
 GROUPS: dict[By, str] = {
     "project": "t.project",
-    "key": "s.rest ->> '$.attributes.key'",
+    "key": "CASE t.source WHEN 'gateway' THEN s.rest ->> '$.attributes.key' END",
     "deployment": "s.deployment",
     "day": "strftime(make_timestamp_ns(s.started), '%Y-%m-%d')",
 }
-"""What each group is named by; a day is UTC's. None = it has none, such as a call without a key."""
+"""What each group is named by; a day is UTC's. None = it has none: a call without a key, a shadow
+that no key asked for."""
 
 
 class Used(Record, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ _SUMS = """WITH calls AS (
         CAST(s.rest ->> '$.cache_write_tokens' AS BIGINT) AS cache_write_tokens,
         s.rest ->> '$.attributes.cost' AS why
     FROM spans s JOIN traces t ON t.id = s.trace_id
-    WHERE t.source = 'gateway' AND s.input IS NOT NULL
+    WHERE t.source IN ('gateway', 'shadow') AND s.input IS NOT NULL
         AND ($project IS NULL OR t.project = $project)
         AND ($since IS NULL OR s.started >= $since) AND ($until IS NULL OR s.started < $until)
 )

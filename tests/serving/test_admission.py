@@ -207,3 +207,40 @@ def test_a_clients_headers_say_what_is_left_and_what_was_spent_is_what_the_engin
         used = [one.json()["usage"]["total_tokens"] for one in answers[:2]]
         assert room.tokens and 0 <= room.tokens.remaining - (100_000 - sum(used)) < 10_000
         assert len(up.traces()) == 2
+
+
+class Weighted(Terms):
+    def of(self, project: str) -> ProjectTerms:
+        return ProjectTerms(limits=LimitsSection(weight=2.0 if project == "shop" else 1.0))
+
+
+@pytest.mark.slow
+def test_projects_of_one_server_share_its_engine_by_weight_whoever_asks_more(
+    tmp_path: Path,
+) -> None:
+    home, projects = Home(tmp_path), frozenset({"shop", "support"})
+    for project in projects:
+        route(home, project=project)
+    answered: list[str] = []
+
+    async def ask(client: httpx.AsyncClient, project: str) -> None:
+        while len(answered) < 100:
+            answer = await client.post("/v1/chat/completions", content=body(model=project))
+            assert answer.status_code == 200
+            answered.append(project)
+
+    async def load(url: str) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
+            asking = [ask(client, "support") for _ in range(16)]
+            await asyncio.gather(*asking, *(ask(client, "shop") for _ in range(6)))
+
+    with upstream() as engine:
+        engine.delay = 0.1  # long beside what the clients here need, else nobody waits
+        limits = Limits(concurrent=2, max_tokens=16)
+        with running(
+            tmp_path, engine.url, limits=limits, terms=Weighted(), projects=projects
+        ) as up:
+            run(load(up.url))
+    served = Counter(answered[30:100])  # until then they come one by one
+    assert 1.5 < served["shop"] / served["support"] < 2.7

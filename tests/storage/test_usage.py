@@ -47,6 +47,7 @@ def filled(home: Home) -> Home:
         called(4, deployment="shop-v2", day=1, error="cut", choices=(), usage=Usage(reason="no")),
         called(5, project="other", deployment="other-v0", cost_usd=1.0, key="batch"),
         called(6, source="import:x", deployment="shop-v1", cost_usd=9.0),
+        called(7, project="other", source="shadow", deployment="other-v1", key="batch"),
     ]
     Inbox(home).append(traces)
     commit(home)
@@ -55,8 +56,8 @@ def filled(home: Home) -> Home:
 
 def test_a_sum_says_over_how_many_calls_it_is_and_why_some_are_missing(filled: Home) -> None:
     other, shop = usage(filled, ["project"])
-    assert (other.group, other.calls, other.cost_usd, other.partial) == (
-        {"project": "other"}, 1, 1.0, False,
+    assert (other.group, other.calls, other.priced, other.cost_usd, other.partial) == (
+        {"project": "other"}, 2, 1, 1.0, True,
     )  # fmt: skip
     assert (shop.calls, shop.failed, shop.counted, shop.priced) == (4, 1, 3, 2)
     assert (shop.input_tokens, shop.output_tokens) == (10 + 100 + 10, 3 + 10 + 3)
@@ -67,10 +68,11 @@ def test_a_sum_says_over_how_many_calls_it_is_and_why_some_are_missing(filled: H
 
 def test_it_goes_by_key_deployment_and_day_alone_or_together(filled: Home) -> None:
     by_key = {one.group["key"]: one.calls for one in usage(filled, ["key"])}
-    assert by_key == {"batch": 1, "web": 2, None: 2}
+    assert by_key == {"batch": 1, "web": 2, None: 3}
     pairs = [(*one.group.values(), one.calls) for one in usage(filled, ["day", "deployment"])]
     assert pairs == [
-        ("2026-11-30", "other-v0", 1), ("2026-11-30", "shop-v1", 2), ("2026-12-01", "shop-v2", 2),
+        ("2026-11-30", "other-v0", 1), ("2026-11-30", "other-v1", 1),
+        ("2026-11-30", "shop-v1", 2), ("2026-12-01", "shop-v2", 2),
     ]  # fmt: skip
     unpriced = usage(filled, ["deployment"])[-1]
     assert (unpriced.cost_usd, unpriced.priced) == (None, 0)
@@ -82,7 +84,7 @@ def test_it_is_of_one_project_and_a_stretch_of_time_where_that_is_asked(filled: 
     (one,) = usage(filled, [], project="shop", since=AT + DAY)
     assert (one.group, one.calls) == ({}, 2)
     (before,) = usage(filled, [], until=AT + DAY)
-    assert before.calls == 3
+    assert before.calls == 4
     assert usage(filled, [], project="nobody") == []
 
 
@@ -94,7 +96,7 @@ def test_the_command_prints_a_table_and_what_is_missing_from_it(filled: Home) ->
     said = call("usage", "--by", "project", "--by", "deployment", home=filled.root).out
     assert "shop-v1" in said and "0.7500" in said
     assert "+  part of the cost is not known: no price of shop-v2" in said
-    assert "the tokens of 1 of 5 calls are not known" in said
+    assert "the tokens of 1 of 6 calls are not known" in said
     found = call("usage", "--project", "shop", "--since", "2026-12-01", "--json", home=filled.root)
     (only,) = found.object()["usage"]
     assert (only["calls"], only["group"]) == (2, {"project": "shop"})
