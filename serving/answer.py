@@ -76,6 +76,7 @@ class Rewrite:
             for choice in choices:
                 if not self.ids:
                     choice.pop("token_ids", None)
+                    choice.pop("routed_experts", None)
                 if not self.logprobs and "logprobs" in choice:
                     choice["logprobs"] = _NULL
             fields["choices"] = choices
@@ -134,6 +135,14 @@ def usage_of(usage: dict[str, Any] | None, said_something: bool) -> Usage:
         reasoning_tokens=_count(answer_details.get("reasoning_tokens")),
         reason=None if None not in (prompt, completion) else "the engine said only a part",
     )
+
+
+def counted(usage: dict[str, Any] | None, name: str, inner: str | None = None) -> int | None:
+    """One of its numbers, which may stand in details. None = it is not said, or is none."""
+    value = (usage or {}).get(name)
+    if inner is not None:
+        value = value.get(inner) if isinstance(value, dict) else None
+    return _count(value)
 
 
 def _count(value: Any) -> int | None:

@@ -101,13 +101,13 @@ class Passing(ABC, Generic[A]):
                 data = await reply.read()
             asked.first_byte = asked.last_byte = time.time_ns()
             answer, data = understand(data)
+            body = self.dialect(asked).whole(asked, _rewrite(asked)(data))
         except EngineError as error:
             self.record(asked, None, error)
             raise ApiError(502, str(error), code="engine_error") from error
         except (ApiError, wire.HungUp, asyncio.CancelledError) as error:
             self.record(asked, None, error)
             raise
-        body = self.dialect(asked).whole(asked, _rewrite(asked)(data))
         self.record(asked, answer, None)
         await self.settled(asked)
         failpoint("gateway.recorded")

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from flywheel.errors import EngineError
+
 Kind = Literal["thinking", "text", "refusal", "call"]
 _TEXTS: tuple[tuple[str, Kind], ...] = (
     ("reasoning_content", "thinking"),
@@ -60,9 +62,8 @@ class Blocks:
                 block.pieces.append(piece)
                 if kind == "text" and logprobs:
                     block.logprobs += logprobs
-        for part in delta.get("tool_calls") or ():
-            if isinstance(part, dict):
-                self._call(part)
+        for part in _calls(delta):
+            self._call(part)
         return list(self._steps(last=False))
 
     def finish(self) -> list[Step]:
@@ -113,13 +114,27 @@ class Blocks:
 def blocks_of(message: dict[str, Any]) -> list[Block]:
     """Of a whole message."""
     blocks = Blocks()
-    calls = [
-        {**call, "index": place}
-        for place, call in enumerate(message.get("tool_calls") or ())
-        if isinstance(call, dict)
-    ]
+    calls = [{**call, "index": place} for place, call in enumerate(_calls(message))]
     blocks.feed({**message, "tool_calls": calls})
     return blocks.all
+
+
+def first_choice(answer: dict[str, Any]) -> dict[str, Any]:
+    """Of a whole answer of the chat form.
+
+    Raises:
+        EngineError: it has none.
+    """
+    choices = answer.get("choices")
+    if not choices:
+        raise EngineError("the engine's answer is empty: it has no choices")
+    choice: dict[str, Any] = choices[0]
+    return choice
+
+
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls")
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
 def _grown(block: Block) -> Iterator[Step]:

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
+from flywheel.errors import EngineError
 from flywheel.ids import new_ulid
+from serving.answer import counted
 from serving.capture import Asked
 from serving.chat import NATIVE, Chat
-from serving.dialects.blocks import Block, Blocks, Step, blocks_of
+from serving.dialects.blocks import Block, Blocks, Step, blocks_of, first_choice
 from serving.dialects.messages_request import chat_of
 from serving.keys import Caller
 from serving.limits import Limits
@@ -64,7 +66,7 @@ class MessagesDialect:
         if len(own := _native.decode(body).own):
             return msgspec.json.encode(_renamed(own, asked.response_id, asked.answers))
         said: dict[str, Any] = msgspec.json.decode(body)
-        choice = said["choices"][0]
+        choice = first_choice(said)
         message = {
             "id": said["id"],
             "type": "message",
@@ -98,9 +100,9 @@ class CountTokensDialect(MessagesDialect):
         return chat
 
     def whole(self, asked: Asked, body: bytes) -> bytes:
-        count = (msgspec.json.decode(body).get("usage") or {}).get("prompt_tokens")
+        count = counted(msgspec.json.decode(body).get("usage"), "prompt_tokens")
         if not count:
-            raise ApiError(502, "what answers does not count tokens", code="engine_error")
+            raise EngineError("what answers does not count tokens")
         return msgspec.json.encode({"input_tokens": count})
 
 
@@ -210,15 +212,14 @@ def _stopped(chat: Chat, choice: dict[str, Any], *, calls: bool) -> dict[str, An
 
 def _usage(said: dict[str, Any] | None) -> dict[str, Any]:
     """None = the engine did not count."""
-    said = said or {}
-    details = said.get("prompt_tokens_details") or {}
-    read, written = details.get("cached_tokens"), details.get("cache_write_tokens")
-    prompt = said.get("prompt_tokens")
+    read = counted(said, "prompt_tokens_details", "cached_tokens")
+    written = counted(said, "prompt_tokens_details", "cache_write_tokens")
+    prompt = counted(said, "prompt_tokens")
     return {
         "input_tokens": None if prompt is None else prompt - (read or 0) - (written or 0),
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
-        "output_tokens": said.get("completion_tokens"),
+        "output_tokens": counted(said, "completion_tokens"),
     }
 
 

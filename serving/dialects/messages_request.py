@@ -25,6 +25,7 @@ _FOREIGN = {
     "diagnostics", "context_management", "mcp_servers", "user_profile_id", "workspace_id", "betas",
 }  # fmt: skip
 """Fields that no other protocol has: only `native` has them."""
+_THOUGHTS = ("thinking", "redacted_thinking")
 _EFFORTS = ("low", "medium", "high")
 _NAMES = {"stop": "stop_sequences", "user": "metadata.user_id"}
 
@@ -132,8 +133,8 @@ def _turn(role: str, content: Any, where: str) -> Iterator[Fields]:
 def _said(content: Any, where: str) -> Fields:
     blocks = _blocks(content, where)
     calls = [block for block in blocks if block.get("type") == "tool_use"]
-    thoughts = [block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")]
-    others = [block for block in blocks if block not in calls and block not in thoughts]
+    thoughts = [block for block in blocks if block.get("type") in _THOUGHTS]
+    others = [block for block in blocks if block.get("type") not in ("tool_use", *_THOUGHTS)]
     message: Fields = {"role": "assistant", "content": _joined(_parts(others, where)) or None}
     if thought := "".join(str(block.get("thinking", "")) for block in thoughts):
         message["reasoning_content"] = thought
@@ -216,7 +217,7 @@ def _tool_choice(choice: Fields) -> Fields:
     kind = choice.get("type")
     if kind == "tool":
         turned: Any = {"type": "function", "function": {"name": choice.get("name")}}
-    elif kind in names:
+    elif isinstance(kind, str) and kind in names:
         turned = names[kind]
     else:
         raise invalid(f"tool_choice.type: {kind!r} is none", "tool_choice.type")

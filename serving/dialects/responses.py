@@ -16,7 +16,7 @@ from msgspec import Raw
 from flywheel.errors import FlywheelError
 from serving.capture import Asked
 from serving.chat import Chat
-from serving.dialects.blocks import blocks_of
+from serving.dialects.blocks import blocks_of, first_choice
 from serving.dialects.responses_request import Earlier, ResponsesChat, chat_of
 from serving.dialects.responses_stream import SpeakingResponses
 from serving.dialects.responses_words import message_left, output, response
@@ -44,7 +44,7 @@ class ResponsesDialect:
 
     def whole(self, asked: Asked, body: bytes) -> bytes:
         said: dict[str, Any] = msgspec.json.decode(body)
-        choice = said["choices"][0]
+        choice = first_choice(said)
         blocks = blocks_of(choice["message"])
         items = output(asked.response_id, blocks, _logprobs(choice))
         more = {key: value for key, value in said.items() if key not in _SEEN}

@@ -187,7 +187,8 @@ def _said(item: Fields, where: str) -> Fields | None:
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
     if kind == "reasoning":
-        parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
+        lists = [item.get(key) for key in ("content", "summary")]
+        parts = [part for one in lists if isinstance(one, list) for part in one]
         texts = [str(part.get("text", "")) for part in parts if isinstance(part, dict)]
         return {"role": "assistant", "reasoning_content": "".join(texts)}
     return None

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from flywheel.ids import new_ulid
+from serving.answer import counted
 from serving.capture import Asked
 from serving.dialects.blocks import Block
 from serving.dialects.responses_request import ResponsesChat
@@ -83,19 +84,18 @@ def response(
 
 def usage_of(said: dict[str, Any] | None) -> dict[str, Any] | None:
     """None = the engine did not count."""
-    if not said or said.get("prompt_tokens") is None:
+    prompt, completion = (counted(said, f"{side}_tokens") for side in ("prompt", "completion"))
+    if prompt is None:
         return None
-    asked = said.get("prompt_tokens_details") or {}
-    answered = said.get("completion_tokens_details") or {}
-    prompt, completion = said["prompt_tokens"], said.get("completion_tokens")
+    details, spent = "prompt_tokens_details", "completion_tokens_details"
     return {
         "input_tokens": prompt,
         "input_tokens_details": {
-            "cached_tokens": asked.get("cached_tokens"),
-            "cache_write_tokens": asked.get("cache_write_tokens"),
+            "cached_tokens": counted(said, details, "cached_tokens"),
+            "cache_write_tokens": counted(said, details, "cache_write_tokens"),
         },
         "output_tokens": completion,
-        "output_tokens_details": {"reasoning_tokens": answered.get("reasoning_tokens")},
+        "output_tokens_details": {"reasoning_tokens": counted(said, spent, "reasoning_tokens")},
         "total_tokens": None if completion is None else prompt + completion,
     }
 
