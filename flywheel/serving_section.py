@@ -67,6 +67,10 @@ class ServingSection(Section):
     """Most answers (`n`) that one request may ask for."""
     max_concurrent: int = Field(64, ge=1)
     """Requests in work at one time; one more waits for its turn, within [limits] queue."""
+    speculate: bool = False
+    """vLLM guesses tokens ahead from what was said before: the same answers, sooner where they
+    quote their prompt. For all models of the engine; the embedded one does it for single versions
+    (`flywheel variant --speculate`)."""
     unrecorded: Literal["refuse", "serve"] = "refuse"
     """What becomes of a request that cannot be recorded, because the disk is full: it is refused
     before anything is spent on it, or it is served and counted as unrecorded."""

@@ -27,13 +27,15 @@ def serving_check(
         Refused: it is not, or it does not; the reason has the numbers.
     """
     from serving.smoke import smoke
-    from serving.verify import bounds_of, check_files, check_logprobs, read_probe
+    from serving.verify import INT8, bounds_of, check_files, check_logprobs, read_probe
     from storage.queries import problems
 
     # The engine may hold good weights whose files, which the next start reads, are bad by now.
     check_files(home(), deployment)
     probe = read_probe(run_folder(turn) / "probe.json")
     bounds = bounds_of(project_of(turn).serving, client.access.kind)
+    if probe.format == "int8":
+        bounds = INT8
     prompts = prompts_of(problems(home(), ids=smoke_ids), Path(deployment.base_model))
     return {
         **check_logprobs(client, deployment.name, probe, bounds=bounds),

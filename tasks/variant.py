@@ -26,10 +26,6 @@ from tasks.trial import Trial, fetch_version
 from tasks.turns import champion_of, engine, home, settings
 
 INT8, GUESS = "int8", "ngram"
-SPECULATE = {
-    "method": GUESS, "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 2,
-}  # fmt: skip
-"""In vLLM's words (`--speculative-config`); both engines read it."""
 _PAIRS = 8
 _MINUTES = 30
 
@@ -106,8 +102,8 @@ def servable(how: str) -> None:
         return
     if how == GUESS:
         raise Refused(
-            "vLLM guesses for all that it serves, or for nothing: [serving] preset = "
-            '"speculative" does it, and changes no answer'
+            "vLLM guesses for all that it serves, or for nothing: `speculate = true` in [serving] "
+            "does it, and changes no answer"
         )
     raise Refused(
         "vLLM serves one base model and adapters of it, and this would be another: the embedded "
@@ -170,6 +166,8 @@ def _quantise(origin: Deployment, out: Path, pairs: list[dict[str, Any]]) -> Non
 
 def _guessing(origin: Deployment, out: Path) -> None:
     """The same files under a name of their own, with what says that guesses are made."""
+    from serving.engines.speculative import FILE, GUESSING
+
     source = _folder(origin) or Path(origin.base_model)
     made = out.with_name(f".{out.name}.making")
     shutil.rmtree(made, ignore_errors=True)
@@ -177,7 +175,7 @@ def _guessing(origin: Deployment, out: Path) -> None:
     for file in source.iterdir():
         if file.is_file():
             _linked(file.resolve(), made / file.name)
-    (made / "speculative.json").write_text(json.dumps(SPECULATE, indent=2) + "\n")
+    (made / FILE).write_text(json.dumps(GUESSING, indent=2) + "\n")
     durable.publish(made, out)
 
 

@@ -103,6 +103,8 @@ def _evidence(one: Version) -> list[str]:
         )
     else:
         told.append("No recorded traffic.")
+    if one.estimate is not None:
+        told.append(f"Estimated on recent traffic: {one.estimate.reason}")
     if one.last is not None:
         what = decided(one)
         told.append(f"{what[0].upper()}{what[1:]}: {one.last.reason}")
@@ -141,6 +143,7 @@ _WORDS = {
     "against": "The champion of its time, which it was compared with",
     "problems": "Held-out problems that both answered",
     "live traces": "Recorded requests that it answered",
+    "estimated": "What `flywheel estimate` said of it on recent traffic, beside what was served",
     "decided last": "The latest decision of it, and who or what made it",
 }
 
@@ -170,6 +173,7 @@ def _row(one: Version) -> dict[str, object]:
         "problems": overall.problems if overall else None,
         "live reward": one.traffic.reward if one.traffic else None,
         "live traces": one.traffic.traces if one.traffic else 0,
+        "estimated": one.estimate.evidence.get("verdict") if one.estimate else None,
         "decided last": decided(one) or None,
         "reason": one.last.reason if one.last else None,
     }

@@ -27,6 +27,8 @@ class Version(Record, frozen=True, kw_only=True):
     """The newest comparison in which it was the candidate."""
     last: Decision | None
     """What was decided of it last; a rollback is decided of both, see `decided`."""
+    estimate: Decision | None
+    """The newest estimate on recent traffic in which it was the candidate; it decides nothing."""
     since: int | None
     """When it began to answer, the last time."""
     turn: Turn | None
@@ -88,6 +90,10 @@ def _version(
     ]
     answered = [one for one in took_over(known) if one.deployment == name]
     compared = [one for one in known.evaluations if one.candidate == name]
+    estimates = [
+        one for one in known.decisions
+        if one.gate == "estimate" and one.evidence.get("candidate") == name
+    ]  # fmt: skip
     default: Part = (
         "base" if number == 0
         else "replaced" if answered
@@ -103,6 +109,7 @@ def _version(
         share=share if parts else None,
         evaluation=compared[-1] if compared else None,
         last=said[-1] if said else None,
+        estimate=estimates[-1] if estimates else None,
         since=answered[-1].at if answered else None,
         turn=next((one for one in turns if one.run_id in runs), None),
         traffic=next((one for one in glance.traffic if one.deployment == name), None)

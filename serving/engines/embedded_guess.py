@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from flywheel.errors import CorruptFile
+from serving.engines.speculative import FILE
 
-FILE = "speculative.json"
 ROOM = 32
 """Tokens of one forward pass, at most: beyond it is the processor that limits, not the memory, and
 wrong guesses cost as much as right ones save."""

@@ -10,6 +10,7 @@ from flywheel.errors import EngineError, UsageError
 from flywheel.project import ServingSection
 from serving.engines.adapter_files import linear_modules
 from serving.engines.presets import Arguments, Role, spelled
+from serving.engines.speculative import GUESSING
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those that vLLM makes room for."""
@@ -62,6 +63,7 @@ def _room(serving: ServingSection) -> Arguments:
         "enable-prefix-caching": True,
         "enable-prompt-tokens-details": True,
         "max-num-seqs": _most(serving),
+        **({"speculative-config": dict(GUESSING)} if serving.speculate else {}),
         "disable-uvicorn-access-log": True,
         "uvicorn-log-level": "warning",
     }

@@ -12,8 +12,9 @@ from serving.engines.embedded_batch import Row
 from serving.engines.embedded_cache import Prefixes
 from serving.engines.embedded_choose import Choosing, generator
 from serving.engines.embedded_cohort import Bounds, Cohort
-from serving.engines.embedded_guess import FILE, Guessing, guessing_of
+from serving.engines.embedded_guess import Guessing, guessing_of
 from serving.engines.embedded_model import Model
+from serving.engines.speculative import FILE
 from trainer.models import load_base
 
 TINY = Path(__file__).resolve().parents[2] / "sorting" / "base"
