@@ -5,7 +5,7 @@ that finishes the last choice on, nothing is returned but kept in `held`: the ca
 answer first and then sends it, so that no client sees an end that a crash could lose.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, field
@@ -19,7 +19,9 @@ from serving.answer import (
     TokenLogprob,
     decode_mended,
 )
-from serving.dialects.contract import Speaking
+
+if TYPE_CHECKING:
+    from serving.dialects.contract import Speaking
 
 _MAX_EVENT = 16 * 2**20
 
@@ -153,7 +155,7 @@ class Events:
 class StreamedAnswer:
     """The state of one stream: what came so far, and what is held back at its end."""
 
-    def __init__(self, rewrite: Rewrite, choices: int, speaking: Speaking) -> None:
+    def __init__(self, rewrite: Rewrite, choices: int, speaking: "Speaking") -> None:
         self.rewrite, self.expected, self._speaking = rewrite, choices, speaking
         self.held: list[bytes] = []
         """What may be sent only once the answer is recorded."""

@@ -19,6 +19,7 @@ from flywheel.masking import why_no_key
 from flywheel.progress import report
 from flywheel.project import Project, base_folder
 from flywheel.settings import Settings, secret
+from tasks.providing import provided
 
 if TYPE_CHECKING:
     import httpx
@@ -124,10 +125,14 @@ def deployed(name: str, home: Home, project: Project, settings: Settings) -> Ite
     """
     from serving.engines.client import EngineClient
     from serving.interception import Served
-    from serving.routing import served_as
+    from serving.routing import is_external, served_as
     from serving.server import ensure, running
 
     deployment = deployment_of(name, home, project, settings)
+    if is_external(deployment):
+        with provided(project, deployment) as at:
+            yield Served(at.url, at.model, key=at.key, deployment=deployment.name, tokens=at.tokens)
+        return
     if running(home) is None:
         report("engine", 0, None, f"starting for {deployment.name}")
     with ensure(home, project, settings) as server:

@@ -55,13 +55,17 @@ def at_home(home: Home, judge: "ModelJudge") -> "ModelJudge":
     from environments.judges.learned import LearnedJudge
     from serving.engines.client import EngineClient
     from serving.presence import running
-    from serving.routing import read, served_as
+    from serving.routing import is_external, read, served_as
 
     assert isinstance(judge, LearnedJudge)
     routes, server, name = read(home).projects, running(home), judge.section.model
     if name not in routes:
         raise UsageError(f"[judge]: no project {name!r} was ever served or turned in this home")
     champion = routes[name].champion
+    if is_external(champion):
+        raise UsageError(
+            f"[judge]: {name} is answered by a provider's model, which has no verdicts"
+        )
     section = judge.section.model_copy(update={"model": served_as(champion)})
     judge = replace(judge, section=section)
     if server is None:

@@ -5,6 +5,8 @@ with the same seeds as the same batch, and gives the same rollouts; episodes of 
 their ids and seeds, so that they too are never there twice.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +20,7 @@ from flywheel.records import Origin
 from flywheel.settings import secret
 from tasks.judges import judge_of
 from tasks.playing import graded, opens
+from tasks.providing import provided
 from tasks.rl_problems import is_online
 from tasks.step import step
 from tasks.turns import Turn, engine, environment_of, home, note, project_of, run_folder
@@ -92,29 +95,30 @@ def answers(
     from storage.queries import problems as stored
 
     project = project_of(turn)
-    environment, ours = environment_of(project), sampler is None or sampler.tokens
-    sampler = sampler or sampler_of(deployment)
+    environment = environment_of(project)
     known = {one.id: one for one in stored(home(), ids=problem_ids)}
-    done = sample(
-        environment,
-        [known[one] for one in problem_ids],
-        sampler,
-        run_id=turn.run_id,
-        project=turn.project,
-        samples=samples,
-        temperature=project.rollouts.temperature,
-        max_tokens=project.rollouts.max_tokens,
-        origin=origin,
-        side=side,
-        chunk_id=name,
-        gang=ours,
-        opens=opens(
+    with contextlib.ExitStack() as stack:
+        sampler = sampler or stack.enter_context(asked(project, deployment))
+        done = sample(
             environment,
+            [known[one] for one in problem_ids],
             sampler,
-            run_folder(turn) / "runtimes",
-            base=deployment.base_model if ours else None,
-        ),
-    )
+            run_id=turn.run_id,
+            project=turn.project,
+            samples=samples,
+            temperature=project.rollouts.temperature,
+            max_tokens=project.rollouts.max_tokens,
+            origin=origin,
+            side=side,
+            chunk_id=name,
+            gang=sampler.tokens,
+            opens=opens(
+                environment,
+                sampler,
+                run_folder(turn) / "runtimes",
+                base=deployment.base_model if sampler.tokens else None,
+            ),
+        )
     given = graded(environment, done, known, judge_of(project, home()))
     failpoint("turn.before_rollouts_commit")
     traces, grades = [one.trace for one in done], [grade for one in given for grade in one]
@@ -142,6 +146,18 @@ def answering(turn: Turn, challenger: dict[str, Any] | None) -> Deployment:
     return deployment
 
 
+@contextlib.contextmanager
+def asked(project: Project, deployment: Deployment) -> "Iterator[Sampler]":
+    """Where a deployment answers, for the block: our engine, or its provider."""
+    from serving.routing import is_external
+
+    if not is_external(deployment):
+        yield sampler_of(deployment)
+        return
+    with provided(project, deployment) as sampler:
+        yield sampler
+
+
 def sampler_of(deployment: Deployment) -> "Sampler":
     """Where a deployment answers: the engine of the server that runs in this home."""
     from environments.rollouts import Sampler
@@ -161,16 +177,20 @@ def sampler_of(deployment: Deployment) -> "Sampler":
 
 def teacher_of(project: Project, deployment: Deployment) -> "Sampler | None":
     """Whose answers a run with `algorithm = "teacher"` learns from. A teacher elsewhere may be of
-    any make: its answers come as text. None = the run learns from its own.
+    any make: its answers come as text. None = the run learns from its champion's own, which where
+    that is a provider's model makes it the teacher.
 
     Raises:
         UsageError: its key is not set, or it is elsewhere and not named.
     """
     from environments.rollouts import Sampler
+    from serving.routing import is_external
 
     if project.train.algorithm != "teacher":
         return None
     section = project.train.teacher or TeacherSection()
+    if is_external(deployment) and section.url is None and section.model is None:
+        return None
     if section.url is None:
         model = section.model or "base"
         return sampler_of(deployment)._replace(model=model, deployment=f"teacher {model}")

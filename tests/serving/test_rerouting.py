@@ -98,7 +98,7 @@ def test_the_command_shows_and_changes(
     home: Home,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("FLYWHEEL_HOME", str(home.root))
     file = tmp_path / "flywheel.toml"
@@ -118,7 +118,7 @@ def test_the_command_shows_and_changes(
     shown = said("--shadow", "openai:10%", "--by", "ann")
     assert "support-openai gets a copy of 10.0%" in shown
     said("--fallback", "base", "--json")
-    kept = json.loads(capsys.readouterr().out)
+    kept = json.loads(capfd.readouterr().out)
     assert [one["name"] for one in kept["fallbacks"]] == ["support-v0"]
     assert "copy" not in said("--shadow", "off", "--fallback", "off")
     assert len(decisions(home)) == 4 and "ann" in {one.by for one in decisions(home)}
