@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.doctor.finding import Case, Finding, ok, warning, wrong
-from flywheel.errors import FlywheelError, UsageError
+from flywheel.errors import CorruptFile, FlywheelError, UsageError
 from flywheel.project import load_project
 from serving.keys import check_host, keys_of
 
@@ -17,9 +17,13 @@ def keys(case: Case) -> Iterator[Finding]:
     except UsageError as error:
         yield wrong(str(error), "mend FLYWHEEL_KEYS or the file FLYWHEEL_API_KEYS_FILE names")
         return
+    except CorruptFile as error:
+        yield wrong(str(error), f"put a copy of {case.home.keys} back")
+        return
     yield ok("clients of the gateway must show a key" if given else "the gateway asks for no key")
     if file is not None:
         yield from _private(file, "the keys file")
+    yield from _private(case.home.keys, "the file of issued keys")
     for folder in case.folders:
         try:
             project = load_project(folder)
