@@ -64,7 +64,7 @@ def _standing(here: Shown, found: list[Version]) -> None:
         return
     if challenger is not None:
         offer_canary_end(here, champion, challenger)
-        release(here)
+    release(here)
     if previous is not None:
         offer_rollback(here, champion, previous)
 

@@ -8,7 +8,7 @@ from app.views.charting import BLUE, GREY, values
 from app.views.frame import Shown, plain
 from app.views.words import decimal, many
 from flywheel.serving_section import ReleaseSection
-from serving.release import Standing, standing
+from serving.release import Standing, shadow_standing, standing
 from serving.sequential import Interval
 from serving.watch import told, watched
 
@@ -25,6 +25,18 @@ def release(here: Shown) -> None:
     import streamlit as st
 
     section = section_of(here.folder)
+    shadow = kept.by_sequence(
+        here.home,
+        "shadow",
+        lambda: shadow_standing(here.home, here.project, section),
+        here.project,
+        section.model_dump_json(),
+    )
+    if shadow is not None:
+        st.caption(
+            f"{plain(shadow.shadow)} is asked copies of {shadow.share:.0%} of the requests, "
+            f"unseen: {plain(shadow.reason)}."
+        )
     found = kept.by_sequence(
         here.home,
         "release",
