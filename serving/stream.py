@@ -32,6 +32,7 @@ class Delta(Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
+    routed_experts: str | None = None
 
 
 class Chunk(Struct):
@@ -56,6 +57,8 @@ class Growing:
         self.finish_reason: str | None = None
         self.ids: list[int] | None = None
         self.logprobs: list[TokenLogprob] | None = None
+        self.experts: str | None = None
+        """Of all its tokens and the prompt's: an engine that says them in a stream does so once."""
 
     def add(self, event: Delta) -> None:
         for key, value in event.delta.items():
@@ -76,6 +79,7 @@ class Growing:
         if event.logprobs is not None and event.logprobs.content is not None:
             self.logprobs = self.logprobs or []
             self.logprobs += event.logprobs.content
+        self.experts = event.routed_experts or self.experts
 
     def _add_call(self, part: Any) -> None:
         """Fragments of parallel calls come mixed; their index says whose they are."""
@@ -107,6 +111,7 @@ class Growing:
             finish_reason=self.finish_reason,
             logprobs=None if self.logprobs is None else Logprobs(content=self.logprobs),
             token_ids=None if self.ids is None else tuple(self.ids),
+            routed_experts=self.experts,
         )
 
 

@@ -124,6 +124,14 @@ def test_reasoning_and_refusals_are_put_together_too() -> None:
     assert whole["reasoning_content"] == "let me" and whole["refusal"] == "no"
 
 
+def test_the_experts_of_a_stream_are_kept_and_their_bulk_is_not_passed_on() -> None:
+    last = delta(finish="stop")
+    last["choices"][0]["routed_experts"] = "AAAA"
+    answer = streamed(stream(delta(content="yes"), last))
+    assert answer.answer().choices[0].routed_experts == "AAAA"
+    assert not any(b"AAAA" in event for event in answer.held)
+
+
 def test_an_empty_finish_reason_is_none() -> None:
     answer = streamed(stream(*(delta(content="a", finish="") for _ in range(3)), done=False))
     assert not answer.finished and answer.answer().choices[0].finish_reason is None
