@@ -113,8 +113,8 @@ def test_one_that_speaks_messages_is_asked_as_any(
     sampled = sample.fn(asked, 0, posed(home))
     assert sampled["rollouts"] == sampled["graded"] > 0
     assert claude.headers[0]["x-api-key"] == "it-is-secret"
-    spans = [span for one in traces(home, project="desk") for span in model_spans(one)]
-    calls = [span.call for span in spans if span.call]
+    kept = [one for some in traces(home, project="desk") for one in some]
+    calls = [span.call for one in kept for span in model_spans(one) if span.call]
     assert {call.deployment for call in calls} == {"desk-vendor"}
     assert {call.choices[0].message.text for call in calls} == {"It is shipped."}
     assert {call.usage.input_tokens for call in calls} == {107}
