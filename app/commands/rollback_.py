@@ -26,17 +26,17 @@ def command(project: Path, reason: str, by: str, as_json: bool) -> None:
     """Put PROJECT's previous deployment back, at once."""
     settings = start(progress=True)
     from flywheel.project import load_project
-    from serving.engines.client import EngineClient
+    from serving.engines.loading import checked_host
     from serving.presence import running
     from serving.promotion import rollback
     from storage.committer import commit
 
-    home, name = settings.at(), load_project(project).name
-    server = running(home)
+    home, found = settings.at(), load_project(project)
+    name, server = found.name, running(home)
     serving = rollback(
         home,
         name,
-        engine=EngineClient(server.engine_url, access=server.access) if server else None,
+        engine=checked_host(server.engine_url, server.access, found.serving) if server else None,
         registry=None,
         by=by,
         reason=reason,

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from flywheel.errors import EngineError, FlywheelError, Refused
+from flywheel.project import ServingSection
 from serving.engines.client import EngineClient
-from serving.verify import FLOAT32, Bounds, check_logprobs, read_probe
+from serving.engines.reach import Access
+from serving.verify import FLOAT32, Bounds, bounds_of, check_logprobs, read_probe
 
 DEATHS = 3
 """Starts in a row in which an engine ended over the same weights, after which one goes without."""
@@ -100,6 +102,11 @@ def load_checked(
         _log.warning("%s is served unchecked: there is no %s", name, probe)
         return None
     return check_logprobs(client, name, read_probe(probe), bounds=bounds)
+
+
+def checked_host(url: str, access: Access, serving: ServingSection) -> "CheckedHost":
+    """Of the engine at `url`, of a project with that [serving]."""
+    return CheckedHost(EngineClient(url, access=access), bounds_of(serving, access.kind))
 
 
 class CheckedHost:
