@@ -331,6 +331,10 @@ def test_keys_that_others_can_read_or_that_are_missing_are_told(
     (told,) = examine(Case(home, settings), {"keys": CHECKS["keys"]})
     assert told.findings[0].level == "wrong" and "none is there" in told.findings[0].says
 
+    home.keys.write_text("[]")
+    assert one(said(home, "keys"), "holds no keys").level == "wrong"
+    home.keys.unlink()
+
     toml = project / "flywheel.toml"
     toml.write_text(toml.read_text().replace("[serving]", '[serving]\nhost = "0.0.0.0"'))
     found = one(said(home, "keys", project), "will not listen on 0.0.0.0")
