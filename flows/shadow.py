@@ -17,6 +17,6 @@ def shadow(
         Refused: the serving gate says no.
         Busy: a promotion or rollback of the project runs.
     """
-    with answering(project_folder, share):
+    with answering(project_folder):
         this, challenger, problems = probed(project_folder, version, by)
         return give_copies(this, challenger, problems, share, by, reason)

@@ -57,19 +57,29 @@ def set_shadow(
 
 
 def end_shadow(
-    home: Home, project: str, *, engine: AdapterHost | None, by: str, reason: str
+    home: Home,
+    project: str,
+    *,
+    engine: AdapterHost | None,
+    by: str,
+    reason: str,
+    version: str | None = None,
+    evidence: dict[str, Any] | None = None,
 ) -> ProjectRoute:
     """
+    Args:
+        version: whose it must be; None = whichever runs.
+
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or that of another version.
     """
     with alone(home, project):
         route = _route(home, project, engine)
-        if route.shadow is None:
-            raise UsageError(f"no shadow of {project} runs: nothing to end")
+        if route.shadow is None or version not in (None, str(route.shadow.version)):
+            raise UsageError(f"no such shadow of {project} runs: nothing to end")
         new = msgspec.structs.replace(route, shadow=None, shadow_share=0.0)
         what = f"{route.shadow.name} gets no copies any more"
-        done = _changed(home, route, new, route.shadow, what, by, reason, {})
+        done = _changed(home, route, new, route.shadow, what, by, reason, evidence or {})
         if engine is not None:
             unload(home, route.shadow, engine)
         return done

@@ -70,29 +70,6 @@ def give_share(
     return standing_of(turn.project)
 
 
-@step(minutes=15, keep=False)
-def give_shadow(
-    turn: Turn, challenger: dict[str, Any], smoke: list[str], share: float, by: str, reason: str
-) -> dict[str, Any]:
-    """It is asked copies of a share of the requests, behind the same gate, unseen."""
-    from serving.mirror import set_shadow
-
-    deployment, client = msgspec.convert(challenger, Deployment), engine()
-    try:
-        set_shadow(
-            home(),
-            deployment,
-            share,
-            engine=client,
-            verify=lambda: serving_check(turn, client, deployment, smoke),
-            by=by,
-            reason=reason or "asked for by a person",
-        )
-    finally:
-        written_down(turn.project)
-    return standing_of(turn.project)
-
-
 @task(retries=2, retry_delay_seconds=1, retry_condition_fn=worth_another_try)
 def take_share(folder: str, version: str | None, by: str, reason: str) -> dict[str, Any]:
     """Ends the project's canary; where none runs, its shadow.
@@ -102,9 +79,9 @@ def take_share(folder: str, version: str | None, by: str, reason: str) -> dict[s
     """
     from serving.canary import end_canary
     from serving.engines.client import EngineClient
-    from serving.mirror import end_shadow
     from serving.presence import running
     from serving.registry import Registry
+    from serving.rerouting import end_shadow
     from serving.routing import canary_of, read
 
     project = load_project(Path(folder)).name
@@ -112,7 +89,7 @@ def take_share(folder: str, version: str | None, by: str, reason: str) -> dict[s
     client = EngineClient(server.engine_url, access=server.access) if server else None
     why, route = reason or "ended by a person", read(home()).projects.get(project)
     if canary_of(home(), project) is None and route is not None and route.shadow is not None:
-        end_shadow(home(), project, version, engine=client, by=by, reason=why)
+        end_shadow(home(), project, version=version, engine=client, by=by, reason=why)
     else:
         end_canary(
             home(), project, version, engine=client, registry=Registry(home()), by=by, reason=why

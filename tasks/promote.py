@@ -83,9 +83,9 @@ def promoted(
 def let_in(turn: Turn, deployment: Deployment, evaluation: Verdict) -> Verdict:
     """It is asked copies first, or answers the project's share, and its reward there decides on the
     rest (`tasks/release.py`)."""
-    from serving.mirror import set_shadow
     from serving.promotion import set_canary
     from serving.registry import Registry
+    from serving.rerouting import set_shadow
     from storage.committer import commit
 
     release = project_of(turn).release

@@ -60,23 +60,24 @@ def look(folder: str) -> dict[str, Any] | None:
 def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     """One that is surely worse is asked no more; else, with enough graded, it goes on to its
     canary, where the project has a share for one."""
-    from serving.mirror import end_shadow
     from serving.release import shadow_standing
+    from serving.rerouting import end_shadow
 
     stands = shadow_standing(home(), project.name, project.release)
     if stands is None:
         return None
-    version = stands.shadow.removeprefix(f"{project.name}-v")
+    ours = stands.shadow.startswith(f"{project.name}-v")  # else a provider's: a person decides
+    version = stands.shadow.removeprefix(f"{project.name}-v") if ours else None
     told = msgspec.to_builtins(stands)
     decided: str | None = None
     if stands.says == "take out":
         end_shadow(
-            home(), project.name, version, engine=_client(), by=BY, reason=stands.reason,
+            home(), project.name, version=version, engine=_client(), by=BY, reason=stands.reason,
             evidence={"release": told},
         )  # fmt: skip
         written_down(project.name)
         decided = "taken out"
-    elif stands.says == "canary" and project.release.canary:
+    elif stands.says == "canary" and project.release.canary and version:
         folder = str(project.folder)
         with answering(folder):
             turn, challenger, smoke = probed(folder, version, BY)
