@@ -52,7 +52,13 @@ class Reply:
 
     async def _more(self) -> bytes:
         with named(self._who):
-            piece = await self._response.content.readany()
+            try:
+                piece = await self._response.content.readany()
+            except aiohttp.ClientError:
+                # The next call raises it again.
+                piece = _left_over(self._response.content)
+                if not piece:
+                    raise
         self._left -= len(piece)
         if self._left < 0:
             text = f"{self._who}'s answer is larger than {self._bound} bytes"
@@ -64,6 +70,14 @@ class Reply:
         with contextlib.suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(_LAST_BYTES_S):
                 await self._response.content.readany()
+
+
+def _left_over(content: aiohttp.StreamReader) -> bytes:
+    """What had come before the connection broke and nobody had read yet: aiohttp keeps it and has
+    no way to ask for it."""
+    left = b"".join(content._buffer)
+    content._buffer.clear()
+    return left
 
 
 class Upstream:
