@@ -4,8 +4,6 @@ Enter what the connection raised, or a status and its body; leaves an `ApiError`
 side says of the request passes (400); what is its own fault never looks like the client's.
 """
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -32,17 +30,26 @@ def refused(who: str, response: aiohttp.ClientResponse, said: bytes) -> ApiError
     return ApiError(502, f"{who} failed with status {status}: {message}", code="engine_error")
 
 
-@contextlib.contextmanager
-def named(who: str) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise ApiError(504, f"{who} took too long", code="engine_timeout") from error
-    except aiohttp.ClientConnectorError as error:
-        raise away(f"{who} cannot be reached; it may be starting") from error
-    except aiohttp.ClientError as error:
-        text = f"{who} cut the connection: {type(error).__name__}"
-        raise ApiError(502, text, code="engine_cut", retry_after=1) from error
+class named:
+    """What the connection raises in this block, as ours. A class, since it is entered for each
+    piece of a stream."""
+
+    __slots__ = ("_who",)
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, TimeoutError):
+            text = f"{self._who} took too long"
+            raise ApiError(504, text, code="engine_timeout") from error
+        if isinstance(error, aiohttp.ClientConnectorError):
+            raise away(f"{self._who} cannot be reached; it may be starting") from error
+        if isinstance(error, aiohttp.ClientError):
+            text = f"{self._who} cut the connection: {type(error).__name__}"
+            raise ApiError(502, text, code="engine_cut", retry_after=1) from error
 
 
 class NotLoaded(ApiError):
