@@ -20,6 +20,8 @@ from serving.refusal import ApiError, Headers
 from serving.terms import Terms
 
 _Waiter = asyncio.Future[None]
+_RECENT = 0.1
+"""Weight of the last request in what a project's requests take of what is reserved for them."""
 _SECOND = 10**9
 _USUAL_S = 1
 """When to come again where nobody can tell."""
@@ -41,7 +43,9 @@ class Admission:
     def __init__(self, limits: Limits, terms: Terms, allowance: Allowance) -> None:
         self.limits, self.terms, self.allowance = limits, terms, allowance
         self.running = 0
-        self._queue: FairQueue[tuple[_Waiter, str, int]] = FairQueue(allowance)
+        self._queue: FairQueue[tuple[_Waiter, str, float]] = FairQueue(allowance)
+        self._taken: dict[str, float] = {}
+        """By project: what its requests took lately, of what was reserved for them."""
 
     @property
     def waiting(self) -> int:
@@ -69,15 +73,17 @@ class Admission:
             raise _refusal(over, self._headers(bounds))
         turn = Turn(tokens, self._headers(bounds))
         weight = self.terms.of(project).limits.weight
+        expected = tokens * self._taken.get(project, 1.0)
         self._queue.come(project)
         try:
-            await self._wait(project, tokens, while_waiting, turn)
+            await self._wait(project, expected, while_waiting, turn)
             try:
                 yield turn
             finally:
                 self.running -= 1
                 if turn.spent is not None:
-                    self._queue.charge(project, turn.spent - tokens, weight)
+                    self._queue.charge(project, turn.spent - expected, weight)
+                    self._learn(project, turn.spent / max(1, tokens))
         finally:
             self._queue.leave(project)
             if bounds:
@@ -87,7 +93,7 @@ class Admission:
     async def _wait(
         self,
         project: str,
-        tokens: int,
+        tokens: float,
         while_waiting: Callable[[], AbstractAsyncContextManager[None]],
         turn: Turn,
     ) -> None:
@@ -133,7 +139,11 @@ class Admission:
                 retry_after=_USUAL_S,
             )
 
-    def _begin(self, project: str, tokens: int) -> None:
+    def _learn(self, project: str, taken: float) -> None:
+        before = self._taken.get(project, 1.0)
+        self._taken[project] = before + _RECENT * (taken - before)
+
+    def _begin(self, project: str, tokens: float) -> None:
         self.running += 1
         self._queue.charge(project, tokens, self.terms.of(project).limits.weight)
 
