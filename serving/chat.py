@@ -70,8 +70,8 @@ class Chat:
     """Where the engine is asked."""
     turned = False
     """Whether its client wrote it in another protocol."""
-    templated = True
-    """Whether the engine's chat template makes the prompt."""
+    bare = False
+    """Whether its prompt goes to the engine as it is, with no template around it."""
 
     def __init__(self, body: bytes, limits: Limits) -> None:
         """

@@ -40,7 +40,7 @@ class Provider:
             ApiError: it could not be asked, or refused; 400 also for what its protocol cannot say.
         """
         chat = asked.chat
-        if not chat.templated:
+        if chat.bare:
             raise invalid("a provider's model answers here: it has chats, and no text completions")
         self._point_out()
         body, left_out = self.protocol.ask(chat, self.section.model)

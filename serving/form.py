@@ -44,7 +44,7 @@ def broken(chat: Chat, answer: Answer) -> str | None:
     """Why the answer is not of the form asked for; None = it is."""
     if not answer.choices:
         return "there is no answer"
-    if not chat.templated:
+    if chat.bare:
         return None  # a text that goes on may end at once
     return next((why for choice in answer.choices if (why := _broken(chat, choice))), None)
 

@@ -118,7 +118,7 @@ class Inference(Passing[Routed]):
             conversation=None if named is None else clean(named),
             user=None if user is None else clean(user),
             start=time.time_ns(),
-            template_digest=self.engine.template_digest if chat.templated else None,
+            template_digest=None if chat.bare else self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,
             redaction=redaction,
             parents=(chat.after[1],) if chat.after and chat.after[0] == deployment.project else (),

@@ -66,7 +66,7 @@ _NULL, _TRUE = Raw(b"null"), Raw(b"true")
 class CompletionChat(Chat):
     """A prompt as a chat of one message, for the record; `given` is what the engine gets."""
 
-    route, templated = "/v1/completions", False
+    route, bare = "/v1/completions", True
 
     def __init__(self, body: bytes, limits: Limits) -> None:
         """

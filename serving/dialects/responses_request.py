@@ -1,18 +1,18 @@
 """A request of OpenAI's Responses in the chat form.
 
 Enters a client's body and what an earlier response of its left; leaves a checked `Chat` that knows
-its conversation. Items become messages: calls that stand together are one answer of the model's,
-with the thoughts before them. What only OpenAI's own servers can do (tools that they run, items
-that they keep) is refused in words.
+its conversation. What only OpenAI's own servers can do (tools that they run, items that they keep)
+is refused in words.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from serving.chat import Chat, Positive
+from serving.dialects.responses_items import messages_of
 from serving.limits import Limits, decode
 from serving.refusal import ApiError, invalid
 
@@ -130,7 +130,7 @@ def _chat(asked: ResponsesRequest, given: dict[str, Raw], earlier: Earlier | Non
     items = asked.input
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
-    messages = list(_messages(items))
+    messages = list(messages_of(items))
     told = asked.instructions
     instructions = [] if told is None else [{"role": "system", "content": told}]
     chat["messages"] = [*instructions, *(earlier.messages if earlier else ()), *messages]
@@ -153,103 +153,6 @@ def _chat(asked: ResponsesRequest, given: dict[str, Raw], earlier: Earlier | Non
     if asked.stream:
         chat |= {"stream": True, "stream_options": {"include_usage": True}}
     return chat
-
-
-def _messages(items: list[Fields]) -> Iterator[Fields]:
-    """Reasoning, text and calls that follow each other are one message of the assistant's."""
-    said: Fields = {}
-    for place, item in enumerate(items):
-        part = _said(item, f"input[{place}]")
-        if part is None:
-            if said:
-                yield said
-            said = {}
-            yield _heard(item, f"input[{place}]")
-        elif "content" in part and ("content" in said or "tool_calls" in said):
-            yield said
-            said = part
-        else:
-            calls = [*said.get("tool_calls", ()), *part.get("tool_calls", ())]
-            said = {"role": "assistant", "content": None, **said, **part}
-            if calls:
-                said["tool_calls"] = calls
-    if said:
-        yield said
-
-
-def _said(item: Fields, where: str) -> Fields | None:
-    """What an item adds to the assistant's message; None = it is another's."""
-    kind = item.get("type", "message")
-    if kind == "message" and item.get("role") == "assistant":
-        return {"role": "assistant", **_answered(item.get("content"), where)}
-    if kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments") or ""}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        return {"role": "assistant", "tool_calls": [call]}
-    if kind == "reasoning":
-        lists = [item.get(key) for key in ("content", "summary")]
-        parts = [part for one in lists if isinstance(one, list) for part in one]
-        texts = [str(part.get("text", "")) for part in parts if isinstance(part, dict)]
-        return {"role": "assistant", "reasoning_content": "".join(texts)}
-    return None
-
-
-def _answered(content: Any, where: str) -> Fields:
-    parts = _parts(content, where)
-    refusals = [str(part["refusal"]) for part in parts if part.get("type") == "refusal"]
-    texts = [part for part in parts if part.get("type") != "refusal"]
-    return {
-        "content": _joined(texts) if texts else None,
-        **({"refusal": "".join(refusals)} if refusals else {}),
-    }
-
-
-def _heard(item: Fields, where: str) -> Fields:
-    kind = item.get("type", "message")
-    if kind == "message":
-        if not isinstance(item.get("role"), str):
-            raise invalid(f"{where}.role must be a string", f"{where}.role")
-        content = _joined(_parts(item.get("content"), where))
-        return {"role": item["role"], "content": content}
-    if kind == "function_call_output":
-        output = item.get("output")
-        content = _joined(_parts(output if output is not None else "", where))
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
-    raise invalid(
-        f"{where}: items of the type {kind!r} are not known here: send messages, function calls, "
-        "their outputs and reasoning",
-        f"{where}.type",
-    )
-
-
-def _parts(content: Any, where: str) -> list[Fields]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        text = f"{where}.content must be a string or an array of parts"
-        raise invalid(text, f"{where}.content")
-    return [_part(part) for part in content]
-
-
-def _part(part: Fields) -> Fields:
-    """One that we do not know passes as it is."""
-    kind = part.get("type")
-    if kind in ("input_text", "output_text"):
-        return {"type": "text", "text": part.get("text", "")}
-    if kind == "input_image" and isinstance(part.get("image_url"), str):
-        detail = {"detail": part["detail"]} if part.get("detail") else {}
-        return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
-    if kind == "input_file":
-        return {"type": "file", "file": {key: part[key] for key in part if key != "type"}}
-    return part
-
-
-def _joined(parts: list[Fields]) -> str | list[Fields]:
-    if not parts:
-        return ""
-    if len(parts) == 1 and parts[0].get("type") == "text":
-        return str(parts[0]["text"])
-    return parts
 
 
 def _tool(tool: Fields, place: int) -> Fields:
