@@ -51,14 +51,28 @@ def start_of(deployment: Deployment) -> Start:
 def trainable(project: Project, champion: Deployment) -> None:
     """
     Raises:
-        Refused: an adapter would have to stand on a whole model.
+        Refused: an adapter would have to stand on a whole model, or what would be learnt from has
+            no tokens.
     """
+    if champion.kind == "external" and _by_tokens(project):
+        raise Refused(
+            f"{champion.name} is a provider's model, whose answers have no tokens, and [train] "
+            f'algorithm = "{project.train.algorithm}" learns from those: '
+            'algorithm = "teacher" learns from its words, with [curate] sources = ["rollouts", '
+            '"recorded"] also from what it answered in production'
+        )
     if trained(champion).kind == "full" and project.train.method == "lora":
         raise Refused(
             f"{champion.name} is a whole model, and an adapter stands on the base model: go on "
             'with [train] method = "full", or roll back to an adapter, or give a project of its '
             f"own a copy of {champion.adapter} as [model] base"
         )
+
+
+def _by_tokens(project: Project) -> bool:
+    """Whether it learns from tokens that the champion sampled, and from nothing else."""
+    algorithm, sources = project.train.algorithm, project.curate.sources
+    return algorithm == "recorded" or (algorithm == "rejection" and sources == ("rollouts",))
 
 
 def deployable(turn: Turn) -> None:

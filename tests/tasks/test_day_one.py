@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flywheel.errors import Refused
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.project import load_project
@@ -18,7 +19,7 @@ from storage.inbox import Inbox
 from storage.queries import traces
 from tasks.candidates import candidates
 from tasks.sample import sample_chunk, teacher_of
-from tasks.starting import start_of
+from tasks.starting import start_of, trainable
 from tasks.turns import Turn, champion_of
 from tests.serving.scripted_adapters import ScriptedEngine, a_candidate
 from tests.serving.scripted_messages import Vendor, vendor
@@ -85,16 +86,17 @@ def test_until_a_promotion_the_provider_is_the_champion_and_a_run_starts_from_th
     found = champion_of(load_project(tmp_path))
     assert (found.name, found.kind, found.provider) == ("desk-vendor", "external", "vendor")
     assert start_of(CHAMPION) == (BASE, None)
+    with pytest.raises(Refused, match='algorithm = "teacher" learns from its words'):
+        trainable(load_project(tmp_path), CHAMPION)
+    turn(tmp_path, "http://127.0.0.1:9/v1", "openai", "teacher")
+    trainable(load_project(tmp_path), CHAMPION)
 
 
-@pytest.mark.parametrize("algorithm", ["teacher", "rejection"])
-def test_its_right_answers_become_what_is_learnt(
-    tmp_path: Path, home: Home, algorithm: str
-) -> None:
+def test_its_right_answers_become_what_is_learnt(tmp_path: Path, home: Home) -> None:
     problems, step = posed(home), sample_chunk
     sample: Any = step
     with answering(upper) as model:
-        asked = turn(tmp_path, model.url + "/v1", "openai", algorithm)
+        asked = turn(tmp_path, model.url + "/v1", "openai", "teacher")
         sampled = sample.fn(asked, 0, problems)
         requests = model.requests
     assert sampled["reward"] == sampled["rollouts"] * 2 / 3
@@ -108,7 +110,7 @@ def test_its_right_answers_become_what_is_learnt(
 def test_one_that_speaks_messages_is_asked_as_any(
     tmp_path: Path, home: Home, claude: Vendor
 ) -> None:
-    asked = turn(tmp_path, claude.url, "anthropic", "rejection")
+    asked = turn(tmp_path, claude.url, "anthropic", "teacher")
     sample: Any = sample_chunk
     sampled = sample.fn(asked, 0, posed(home))
     assert sampled["rollouts"] == sampled["graded"] > 0
