@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -159,5 +160,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # So that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ.setdefault("PYTHONPATH", str(ROOT))
     main()
