@@ -4,6 +4,7 @@ Enters a candidate and a share; leaves the route that serves. The order is a pro
 load, check, routing file, alias `challenger`, Decision. The champion is never touched.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -178,7 +179,7 @@ def _take_in(
             route,
             challenger=candidate,
             share=intent.share or 0.0,
-            since=route.since if goes_on and route.since else intent.at,
+            since=route.since if goes_on and route.since else time.time_ns(),
             **(NO_SHADOW if route.shadow == candidate else {}),
         )
         return intent, replace_route(home, route, new)

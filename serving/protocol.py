@@ -4,6 +4,7 @@ Each takes the route as it was seen, so that whatever changed meanwhile is told 
 """
 
 import contextlib
+import time
 from typing import Any
 
 import msgspec
@@ -65,7 +66,7 @@ def with_champion(seen: ProjectRoute, champion: Deployment) -> ProjectRoute:
         previous=seen.champion,
         challenger=None if ends else seen.challenger,
         share=0.0 if ends else seen.share,
-        since=None if ends else seen.since,
+        since=None if ends or seen.challenger is None else time.time_ns(),
         **(NO_SHADOW if seen.shadow is not None and seen.shadow.name == champion.name else {}),
     )
 

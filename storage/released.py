@@ -2,7 +2,9 @@
 short open.
 
 A unit is a conversation; calls that no conversation was named for belong to their user, who then
-stays with one arm, and of a user the first graded trace counts.
+stays with one arm, and of a user the first graded trace counts. Invariant: only such count as
+could have gone to either of the two; of a draw against another champion the half that went to this
+challenger would tell nothing but its own mean.
 """
 
 from flywheel.home import Home
@@ -12,6 +14,8 @@ from storage.graded import SCORED
 
 _CALLED = """SELECT trace_id, arg_min(deployment, started) AS deployment,
         arg_min(routing_probability, started) AS probability, min(started) AS begun,
+        arg_min(CASE WHEN routing_probability < 1
+                THEN json_keys(rest, '$.attributes.drawn.among') END, started) AS among,
         list(id) AS spans
     FROM spans WHERE deployment IS NOT NULL AND routing_probability IS NOT NULL
     AND (rest IS NULL OR NOT contains(rest, '"shadow_of"')) GROUP BY trace_id"""
@@ -49,7 +53,8 @@ def arms(home: Home, project: str, champion: str, challenger: str, since: int) -
                 LEFT JOIN ({SCORED}) graded ON graded.trace_id = traces.id
                 WHERE project = $project AND origin = 'production' AND duplicate_of IS NULL
                 AND called.deployment IN ($champion, $challenger) AND called.probability < 1
-                AND begun >= $since)
+                AND called.probability > 0 AND begun >= $since
+                AND (among IS NULL OR list_has_all(among, [$champion, $challenger])))
             SELECT unit, challenged, probability, score FROM drawn
             QUALIFY score IS NULL OR row_number() OVER (
                 PARTITION BY unit, score IS NULL ORDER BY begun, id) = 1

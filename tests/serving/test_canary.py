@@ -142,9 +142,10 @@ def test_promoting_the_challenger_ends_its_canary_and_another_one_leaves_it(
         one = candidate(home, number)
         promote(home, one, engine=engine, registry=Registry(home), verify=dict, reason="r", by="b")
 
-    challenge(home, engine, 3)
+    began = challenge(home, engine, 3).since
     up(2)
     stands(home, engine, "support-v2", "support-v3")
+    assert began and (route_of(home).since or 0) > began, "it begins anew, against the new one"
     up(3)
     stands(home, engine, "support-v3", None)
 

@@ -80,3 +80,20 @@ def test_a_trace_is_known_once_each_of_its_rewards_is(tmp_path: Path) -> None:
 
 def test_an_empty_home_has_no_arms(tmp_path: Path) -> None:
     assert found(Home(tmp_path)) == ()
+
+
+def test_what_was_drawn_against_another_champion_or_by_no_known_chance_is_left_out(
+    tmp_path: Path,
+) -> None:
+    """The challenger's half of such draws alone would tell its own mean, told as a difference."""
+    home = Home(tmp_path)
+    now, before = ({one: 0.9, "support-v2": 0.1} for one in ("support-v1", "support-v0"))
+    kept = drawn("a", "support-v2", 0.1, drawn={"chosen": "support-v2", "among": now})
+    made = [
+        kept,
+        drawn("b", "support-v2", 0.1, drawn={"chosen": "support-v2", "among": before}),
+        drawn("c", "support-v2", 0.0),
+    ]
+    Inbox(home).append([*made, *(graded(one, 1.0, 1) for one in made)])
+    commit(home)
+    assert [one.unit for one in found(home)] == [kept.id]
