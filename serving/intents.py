@@ -1,4 +1,4 @@
-"""Intents: what a promotion or rollback is about to do, on disk before it does anything.
+"""Intents: what a change of who serves is about to do, on disk before it does anything.
 
 One file a project while it is under way. The routing file says afterwards whether it happened. The
 Decision is written as often as `decide` is called, once; the intent is forgotten when all know.
@@ -26,10 +26,11 @@ _log = logging.getLogger(__name__)
 class Intent(Record, frozen=True, kw_only=True):
     id: str
     """ULID: the id of the Decision that ends it, however it ends."""
-    kind: Literal["promotion", "rollback", "canary"]
+    kind: Literal["promotion", "rollback", "canary", "routing"]
     project: str
     target: Deployment
-    """What shall be champion, or of a canary what shall be challenger."""
+    """What shall be champion, or of a canary what shall be challenger. Of a routing (who is asked
+    beside the champion) whom it is about."""
     replaces: Deployment
     reason: str
     by: str
@@ -40,6 +41,8 @@ class Intent(Record, frozen=True, kw_only=True):
     """Of a canary: of the requests; 0 = it ends."""
     ends: Deployment | None = None
     """The challenger whose canary ends with this; None = none does."""
+    route: ProjectRoute | None = None
+    """Of a routing: as it shall be."""
     verdict: Outcome | None = None
     """Of a canary that ends by its tests: rolled_back or inconclusive; None = a person's word."""
     decided: bool = False
@@ -51,6 +54,8 @@ def took_effect(intent: Intent, route: ProjectRoute | None) -> bool:
     """Whether the routing file is as the intent wants it."""
     if route is None:
         return False
+    if intent.kind == "routing":
+        return route == intent.route
     if intent.kind != "canary":
         return route.champion.name == intent.target.name
     if not intent.share:
@@ -89,9 +94,9 @@ def conclude(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: st
 
 def decide(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str) -> None:
     """Writes the Decision, once whatever happens."""
-    happened = outcome in ("promoted", "rolled_back", "canary", "inconclusive")
+    happened = outcome in ("promoted", "rolled_back", "canary", "inconclusive", "routed")
     back = intent.verdict == "rolled_back" and happened
-    replaces = happened and intent.kind != "canary"
+    replaces = happened and intent.kind in ("promotion", "rollback")
     decision = Decision(
         id=intent.id,
         project=intent.project,

@@ -221,6 +221,7 @@ _ENDS: dict[str, tuple[Outcome, str]] = {
     "promotion": ("promoted", "serving"),
     "rollback": ("rolled_back", "person"),
     "canary": ("canary", "serving"),
+    "routing": ("routed", "person"),
 }
 """How an intent that took effect stands in the ledger: outcome and gate."""
 

@@ -2,8 +2,9 @@
 where it fails.
 
 Enters a project's route and the change; leaves the new route, in force at once, and a Decision
-`routed` in the ledger. The champion is never touched. Invariant: what an engine of ours shall
-answer as a shadow has passed the serving gate.
+`routed` in the ledger. The champion is never touched, and a kill loses no Decision: an intent comes
+first, as for a promotion. Invariant: what an engine of ours shall answer as a shadow has passed the
+serving gate.
 """
 
 from collections.abc import Callable
@@ -12,13 +13,14 @@ from typing import Any
 import msgspec
 
 from flywheel.errors import CorruptFile, EngineError, Refused, UsageError
+from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
-from flywheel.lineage import Decision, Deployment
+from flywheel.lineage import Deployment
+from serving.intents import Intent, begin, conclude, decide, forget
 from serving.protocol import load, must_suit, replace_route
 from serving.reconcile import AdapterHost, alone, settle, unload
 from serving.routing import ProjectRoute, is_external, read
-from storage.inbox import Inbox
 from storage.moments import moment
 
 
@@ -36,7 +38,7 @@ def set_shadow(
 
     Raises:
         UsageError: no share, or the champion itself.
-        Refused: by the serving gate; all serves as before.
+        Refused: by the serving gate; the ledger has it, and all serves as before.
         EngineError: none runs, or it failed.
     """
     if not 0 < share <= 1:
@@ -45,12 +47,15 @@ def set_shadow(
         route = _route(home, shadow.project, engine)
         if shadow.name == route.champion.name:
             raise UsageError(f"{shadow.name} is the champion: a copy would tell nothing")
-        found: dict[str, Any] = {}
-        if not is_external(shadow):
-            found = _loaded(home, route, shadow, engine, verify)
         new = msgspec.structs.replace(route, shadow=shadow, shadow_share=share)
         what = f"{shadow.name} gets a copy of {share:.1%} of the conversations"
-        done = _changed(home, route, new, shadow, what, by, reason, {"serving": found})
+        intent = _intent(home, new, shadow, what, by, reason)
+        begin(home, intent)
+        if not is_external(shadow):
+            found = _loaded(home, intent, route, engine, verify)
+            intent = msgspec.structs.replace(intent, evidence={"serving": found})
+            begin(home, intent)
+        done = _changed(home, intent, route, new)
         if route.shadow is not None and engine is not None:
             unload(home, route.shadow, engine)
         return done
@@ -79,7 +84,9 @@ def end_shadow(
             raise UsageError(f"no such shadow of {project} runs: nothing to end")
         new = msgspec.structs.replace(route, shadow=None, shadow_share=0.0)
         what = f"{route.shadow.name} gets no copies any more"
-        done = _changed(home, route, new, route.shadow, what, by, reason, evidence or {})
+        intent = _intent(home, new, route.shadow, what, by, reason, evidence)
+        begin(home, intent)
+        done = _changed(home, intent, route, new)
         if engine is not None:
             unload(home, route.shadow, engine)
         return done
@@ -97,7 +104,9 @@ def set_fallbacks(
         new = msgspec.structs.replace(route, fallbacks=fallbacks)
         names = ", ".join(one.name for one in fallbacks) or "whom the project's file names"
         what = f"where the champion fails, {names} answer"
-        return _changed(home, route, new, None, what, by, reason, {})
+        intent = _intent(home, new, route.champion, what, by, reason)
+        begin(home, intent)
+        return _changed(home, intent, route, new)
 
 
 def _route(home: Home, project: str, engine: AdapterHost | None) -> ProjectRoute:
@@ -108,46 +117,60 @@ def _route(home: Home, project: str, engine: AdapterHost | None) -> ProjectRoute
     return route
 
 
+def _intent(
+    home: Home,
+    new: ProjectRoute,
+    target: Deployment,
+    what: str,
+    by: str,
+    reason: str,
+    evidence: dict[str, Any] | None = None,
+) -> Intent:
+    return Intent(
+        id=new_ulid(),
+        kind="routing",
+        project=new.project,
+        target=target,
+        replaces=new.champion,
+        reason=f"{what}: {reason}" if reason else what,
+        by=by,
+        at=moment(home),
+        run_id=target.run_id,
+        route=new,
+        evidence=evidence or {},
+    )
+
+
 def _loaded(
     home: Home,
+    intent: Intent,
     route: ProjectRoute,
-    shadow: Deployment,
     engine: AdapterHost | None,
     verify: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
+    """Where it cannot be, or is not what was trained, all is as it was before."""
+    shadow = intent.target
     if engine is None:
+        forget(home, intent)
         raise EngineError(f"no engine runs that could serve {shadow.name}")
     try:
         must_suit(route, shadow)
         load(home, shadow, engine)
-        return verify()
-    except (Refused, CorruptFile, EngineError):
+        found = verify()
+        failpoint("promotion.after_check")
+        return found
+    except (Refused, CorruptFile) as error:
         unload(home, shadow, engine)
+        conclude(home, intent, "refused", "serving", str(error))
+        raise Refused(f"{shadow.name} is asked no copies: {error}") from error
+    except EngineError:
+        unload(home, shadow, engine)
+        forget(home, intent)
         raise
 
 
-def _changed(
-    home: Home,
-    route: ProjectRoute,
-    new: ProjectRoute,
-    deployment: Deployment | None,
-    what: str,
-    by: str,
-    reason: str,
-    evidence: dict[str, Any],
-) -> ProjectRoute:
-    done = replace_route(home, route, new)
-    decision = Decision(
-        id=new_ulid(),
-        project=route.project,
-        outcome="routed",
-        gate="person",
-        reason=f"{what}: {reason}" if reason else what,
-        by=by,
-        at=moment(home),
-        run_id=deployment.run_id if deployment else None,
-        deployment=deployment.name if deployment else None,
-        evidence=evidence,
-    )
-    Inbox(home).append([decision, *([deployment] if deployment else ())])
+def _changed(home: Home, intent: Intent, seen: ProjectRoute, new: ProjectRoute) -> ProjectRoute:
+    done = replace_route(home, seen, new)
+    decide(home, intent, "routed", "person", intent.reason)
+    forget(home, intent)
     return done

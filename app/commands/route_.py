@@ -15,6 +15,7 @@ from flywheel.errors import Busy, UsageError
 if TYPE_CHECKING:
     from flywheel.home import Home
     from flywheel.project import Project
+    from flywheel.settings import Settings
     from serving.routing import ProjectRoute
 
 
@@ -57,7 +58,7 @@ def command(
 
     home, found = settings.at(), load_project(project)
     if shadow is not None:
-        _shadow(home, project, found, shadow, by, reason)
+        _shadow(settings, project, found, shadow, by, reason)
     if fallbacks:
         _fallbacks(home, found, fallbacks, by, reason)
     route = _route(home, found)
@@ -67,10 +68,13 @@ def command(
         _tell(route, found)
 
 
-def _shadow(home: "Home", folder: Path, project: "Project", said: str, by: str, why: str) -> None:
+def _shadow(
+    settings: "Settings", folder: Path, project: "Project", said: str, by: str, why: str
+) -> None:
     from serving.rerouting import end_shadow, set_shadow
     from serving.routing import external_deployment
 
+    home = settings.at()
     if said == "off":
         end_shadow(home, project.name, engine=_engine(home), by=by, reason=why)
         _committed(home)
@@ -83,7 +87,7 @@ def _shadow(home: "Home", folder: Path, project: "Project", said: str, by: str, 
         set_shadow(home, provider, share, engine=engine, verify=dict, by=by, reason=why)
         _committed(home)
         return
-    path = turnable(folder, start(progress=True))
+    path = turnable(folder, settings)
     from flows.shadow import shadow
 
     shadow(path, who, share, by, why)

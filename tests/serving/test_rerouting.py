@@ -1,6 +1,8 @@
 """Shadow and fallbacks are changed: the route, the engine, the ledger, and the command."""
 
 import json
+import multiprocessing
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from app.commands.route_ import command
+from flywheel import failpoints
 from flywheel.errors import Refused, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment
 from serving import routing
 from serving.keeper import adapters_of
+from serving.reconcile import settle
 from serving.rerouting import end_shadow, set_fallbacks, set_shadow
 from serving.routing import external_deployment
 from storage.committer import commit
@@ -79,6 +83,35 @@ def test_one_that_the_serving_gate_refuses_changes_nothing(
     with pytest.raises(Refused, match="not what was trained"):
         set_shadow(home, version(home, 3), 0.1, engine=engine, verify=refuses, **BY)
     assert routing.read(home) == before and engine.models() == []
+    commit(home)
+    (refused,) = records(home, "decision")
+    assert (refused.outcome, refused.gate, refused.deployment) == (
+        "refused", "serving", "support-v3",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["intent", "load", "check", "routing", "decision"])
+def test_a_change_that_was_killed_is_put_in_line_and_decided_once(
+    home: Home, engine: ScriptedEngine, step: str
+) -> None:
+    three = version(home, 3)
+
+    def change() -> None:
+        failpoints.arm(f"promotion.after_{step}")
+        set_shadow(home, three, 0.5, engine=engine, verify=dict, **BY)
+
+    process = multiprocessing.get_context("fork").Process(target=change)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    settle(home, "support", None, engine)
+    happened = step in ("routing", "decision")
+    assert (routing.read(home).projects["support"].shadow is not None) == happened
+    assert engine.models() == (["support-v3"] if happened else [])
+    settle(home, "support", None, engine)
+    commit(home)
+    (told,) = records(home, "decision")
+    assert (told.outcome, told.deployment) == ("routed" if happened else "abandoned", "support-v3")
 
 
 def test_a_provider_needs_no_engine_and_odd_shares_are_told(home: Home) -> None:
