@@ -83,6 +83,11 @@ class Backends:
                     if not ways or (way == asked.deployment and not _helps(error)):
                         self._nobody(asked, failures)
                         raise failures[0][1]  # noqa: B904 (what the chosen one did)
+                except BaseException:
+                    # The client left while this one was asked: those before it failed all the same.
+                    if way != asked.deployment:
+                        self._another(asked, way, failures)
+                    raise
             if way != asked.deployment:
                 self._another(asked, way, failures)
             if is_external(way):
@@ -182,7 +187,11 @@ class Backends:
             self.counts["challenger_absent"] += 1
 
     def _nobody(self, asked: Routed, failures: list[tuple[Deployment, _Failure]]) -> None:
-        """The chosen one's own failure is told with the record."""
+        """The first one's failure is told with the record: the chosen one's, unless its circuit is
+        open and it was not asked."""
+        first = failures[0][0]
+        if first != asked.deployment:
+            asked.answered_by(first, [])
         if len(failures) == 1:
             return
         asked.notes["failed"] = [_told(failed, error) for failed, error in failures]

@@ -1,7 +1,8 @@
 """Who answers where the chosen deployment does not, and what the record says of it."""
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def seen_by(gateway: Running) -> list[Seen]:
     seen: list[Seen] = []
     gateway.gateway.observers.add(seen.append)
     return seen
+
+
+def until(there: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def closed_port() -> str:
@@ -179,3 +187,35 @@ def test_who_hangs_up_says_nothing_against_the_engine(gateway: Running, engine: 
             httpx.post(gateway.url + "/v1/chat/completions", content=body(), timeout=0.2)
     engine.delay = 0.0
     assert post(gateway).headers["x-flywheel-deployment"] == "support-v0"
+
+
+def test_who_hangs_up_on_the_second_does_not_hide_that_the_first_failed(
+    gateway: Running, engine: Upstream, backup: Upstream
+) -> None:
+    seen = seen_by(gateway)
+    engine.broken_chat, backup.delay = True, 30.0
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(gateway.url + "/v1/chat/completions", content=body(), timeout=0.5)
+    until(lambda: len(seen) == 2)
+    assert [(one.deployment, one.end) for one in seen] == [
+        ("support-v0", "fell_back"),
+        ("support-backup", "hung_up"),
+    ]
+    span = gateway.traces()[-1].spans[0]
+    assert span.attributes["failed"][0]["deployment"] == "support-v0"
+    assert span.error == "the client hung up" and span.call and not span.call.choices
+
+
+def test_who_was_not_asked_since_its_circuit_is_open_did_not_fail_again(
+    gateway: Running, engine: Upstream, backup: Upstream
+) -> None:
+    engine.broken_chat = True
+    for _ in range(5):
+        post(gateway)
+    seen = seen_by(gateway)
+    backup.broken_chat = True
+    assert post(gateway).status_code == 502
+    assert [(one.deployment, one.end) for one in seen] == [("support-backup", "failed")]
+    span = gateway.traces()[-1].spans[0]
+    assert span.call and span.call.deployment == "support-backup"
+    assert span.attributes["circuit_open"] == "support-v0"
