@@ -4,9 +4,10 @@ Values pass to the engine byte for byte; only `model`, what asks for token ids, 
 and usage, and the bound on the answer's length are set by us.
 """
 
+import copy
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -159,6 +160,17 @@ class Chat:
         """The engine's reply, in the chat form."""
         return reply
 
+    def unstreamed(self) -> Self:
+        """The same request, to be answered in one piece."""
+        if not self.streamed:
+            return self
+        whole = copy.copy(self)
+        whole.request = msgspec.structs.replace(self.request, stream=None, stream_options=None)
+        whole.fields = without_stream(self.fields)
+        if self.native is not None:
+            whole.native = self.native._replace(fields=without_stream(self.native.fields))
+        return whole
+
     def for_engine(self, model: str, *, bounded: bool = True) -> bytes:
         """The body that the engine gets; not `bounded`: the answer may be as long as there is
         room."""
@@ -191,6 +203,10 @@ class Chat:
             stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
             other=_others(self.fields),
         )
+
+
+def without_stream(fields: Mapping[str, Raw]) -> dict[str, Raw]:
+    return {name: raw for name, raw in fields.items() if name not in ("stream", "stream_options")}
 
 
 def _others(fields: Mapping[str, Raw]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ queue; what does not fit, or waits for too long, is dropped and counted.
 
 import asyncio
 import contextlib
-import copy
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from flywheel.lineage import Deployment
 from flywheel.records import Span, Trace, trace_id
 from serving.answer import Answer, understand
 from serving.backends import Backends
-from serving.chat import Chat
 from serving.choosing import place_of
 from serving.observing import Observers
 from serving.passing import recorded, why_of
@@ -131,7 +129,7 @@ def copied(asked: Routed, shadow: Deployment) -> Routed:
     """The same request, for the shadow and nobody else."""
     return msgspec.structs.replace(
         asked,
-        chat=unstreamed(asked.chat),
+        chat=asked.chat.unstreamed(),
         deployment=shadow,
         answers=shadow.name,
         route=None,
@@ -146,17 +144,3 @@ def copied(asked: Routed, shadow: Deployment) -> Routed:
         raw=None,
         notes={"shadow_of": {"trace": asked.trace_id, "span": asked.span_id}},
     )
-
-
-def unstreamed(chat: Chat) -> Chat:
-    """The same request, to be answered in one piece."""
-    if not chat.streamed:
-        return chat
-    whole = copy.copy(chat)
-    whole.request = msgspec.structs.replace(chat.request, stream=None, stream_options=None)
-    left = ("stream", "stream_options")
-    whole.fields = {name: raw for name, raw in chat.fields.items() if name not in left}
-    if chat.native is not None:
-        fields = {name: raw for name, raw in chat.native.fields.items() if name not in left}
-        whole.native = chat.native._replace(fields=fields)
-    return whole

@@ -5,14 +5,14 @@ any other; the engine's own words ride along as `NATIVE` and go to the client, l
 log-probabilities that it had not asked for. One prompt a request: each is a record of its own.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from serving.answer import decode_mended
 from serving.capture import Asked
-from serving.chat import NATIVE, Chat
+from serving.chat import NATIVE, Chat, without_stream
 from serving.dialects.chat import SpeakingChat
 from serving.keys import Caller
 from serving.limits import Limits, decode
@@ -103,6 +103,11 @@ class CompletionChat(Chat):
 
     def heard(self, reply: "Replying") -> "Replying":
         return CompletionReply(reply, self)
+
+    def unstreamed(self) -> Self:
+        whole = super().unstreamed()
+        whole.given = without_stream(self.given)
+        return whole
 
     def in_chat_form(self, body: bytes) -> bytes:
         """A whole answer or a chunk.

@@ -77,6 +77,27 @@ def test_its_answer_is_a_trace_of_its_own_that_names_what_users_saw(
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("completions", {"prompt": "it is"}),
+        ("responses", {"input": "where is it?"}),
+        ("messages", {"messages": [{"role": "user", "content": "where?"}], "max_tokens": 9}),
+    ],
+)
+def test_a_stream_of_any_protocol_is_copied_as_a_whole_request(
+    gateway: Running, path: str, asked: dict[str, object]
+) -> None:
+    said = {"model": "support", "stream": True, **asked}
+    answer = httpx.post(f"{gateway.url}/v1/{path}", json=said, timeout=30)
+    assert answer.status_code == 200 and "shipped" in answer.text
+    until(lambda: shadows(gateway))
+    [copied] = shadows(gateway)
+    call = copied.spans[0].call
+    assert copied.spans[0].error is None
+    assert call and call.choices[0].message.text == "It is shipped."
+
+
 def test_one_that_fails_or_hangs_costs_the_caller_nothing(
     gateway: Running, engine: Upstream
 ) -> None:
