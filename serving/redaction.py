@@ -77,6 +77,7 @@ class Redaction:
         return msgspec.structs.replace(
             said,
             target=self.name(said.target),
+            name=self.name(said.name),
             value=self.value(said.value),
             by=None if said.by is None else self.name(said.by),
             attributes=self.value(said.attributes),

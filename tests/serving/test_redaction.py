@@ -68,7 +68,7 @@ def test_nothing_that_matches_is_in_any_file(tmp_path: Path, engine: Upstream) -
             answer = post(up, message, **{"x-request-id": mail})
             assert "shipped" in answer.text
             assert engine.requests[-1]["messages"][0]["content"].startswith(secret)
-        said = {"conversation_id": f"of {mail}", "value": {"right": CARD}, "by": mail}
+        said = {"conversation_id": f"of {mail}", "value": {"right": CARD}, "by": mail, "name": mail}
         post(up, json.dumps({**said, "comment": f"asked {mail}"}).encode(), "feedback")
         one, two = up.traces()
         (feedback,) = up.feedback()
