@@ -38,7 +38,7 @@ class Intent(Record, frozen=True, kw_only=True):
     run_id: str | None = None
     evaluation_id: str | None = None
     share: float | None = None
-    """Of a canary: of the requests; 0 = it ends."""
+    """Of a canary: of the requests; of a shadow: of the copies; 0 = it ends."""
     ends: Deployment | None = None
     """The challenger whose canary ends with this; None = none does."""
     route: ProjectRoute | None = None

@@ -3,15 +3,16 @@
 Enters a project whose challenger answers a share; leaves a `Standing` with its verdict. Whoever
 acts on it (`tasks/release.py`) and whoever shows it (`app/views`) ask the same function.
 
-A unit counts once: with the reward and in the place in which it was first counted, whatever is
-graded anew or comes in late. Those that were counted stand in the home; without that a test that
-looks often would promise too much.
+A unit (of a shadow, a pair of answers) counts once: with the reward and in the place in which it
+was first counted, whatever is graded anew or comes in late. Those that were counted stand in the
+home; without that a test that looks often would promise too much.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -23,8 +24,9 @@ from serving.rails import Rails
 from serving.routing import ProjectRoute, read
 from serving.sequential import Interval, Unit, difference, paired
 from serving.watch import told, watched
-from storage.released import Assigned, arms, mirrored
+from storage.released import Assigned, Mirrored, arms, mirrored
 
+One = TypeVar("One", Assigned, Mirrored)
 Says = Literal["promote", "roll back", "not enough evidence", "go on"]
 
 
@@ -69,17 +71,26 @@ class ShadowStanding(Record, frozen=True, kw_only=True):
     reason: str
 
 
-def shadow_standing(home: Home, project: str, section: ReleaseSection) -> ShadowStanding | None:
+def shadow_standing(
+    home: Home, project: str, section: ReleaseSection, *, count: bool = False
+) -> ShadowStanding | None:
     """The shadow that runs; None = none does. A shadow is to find out what is surely worse: it goes
-    on to its canary once enough is graded and it is not."""
+    on to its canary once enough is graded and it is not.
+
+    Args:
+        count: as of `standing`.
+    """
     route = read(home).projects.get(project)
     if route is None or route.shadow is None or not route.shadow_share:
         return None
-    found = paired(
-        [one.shadow - one.served for one in mirrored(home, project, route.shadow.name)],
-        section.confidence,
+    champion, name = route.champion.name, route.shadow.name
+    pairs = kept_first(
+        home.releases / f"{project}.mirrored.json",
+        Paired(champion=champion, shadow=name),
+        mirrored(home, project, champion, name),
+        keep=count,
     )
-    name = route.shadow.name
+    found = paired([one.shadow - one.served for one in pairs], section.confidence)
     what = f"its reward less what users saw is {found.low:+.3f} to {found.high:+.3f}"
     what += f", over {found.units} graded requests"
     says: Literal["canary", "take out", "go on"] = "go on"
@@ -89,7 +100,7 @@ def shadow_standing(home: Home, project: str, section: ReleaseSection) -> Shadow
         says, what = "canary", f"{name} is not surely worse unseen: {what}"
     return ShadowStanding(
         project=project,
-        champion=route.champion.name,
+        champion=champion,
         shadow=name,
         share=route.shadow_share,
         pairs=found.units,
@@ -110,6 +121,14 @@ class Counted(Record, frozen=True, kw_only=True):
     units: tuple[Assigned, ...] = ()
 
 
+class Paired(Record, frozen=True, kw_only=True):
+    """What was counted of one shadow, in that order."""
+
+    champion: str
+    shadow: str
+    units: tuple[Mirrored, ...] = ()
+
+
 def standing(
     home: Home, project: str, section: ReleaseSection, *, count: bool = False
 ) -> tuple[Standing, list[Interval]] | None:
@@ -122,7 +141,12 @@ def standing(
     if route is None or route.challenger is None or not route.share:
         return None
     found = arms(home, project, route.champion.name, route.challenger.name, route.since or 0)
-    assigned = _counted(home, route, found.assigned, keep=count)
+    assigned = kept_first(
+        home.releases / f"{project}.counted.json",
+        Counted(champion=route.champion.name, challenger=route.challenger.name, since=route.since),
+        found.assigned,
+        keep=count,
+    )
     units = [Unit(one.challenger, one.probability, one.score) for one in assigned]
     interval, curve = difference(units, section.confidence)
     hours = None if route.since is None else (time.time_ns() - route.since) / 3.6e12
@@ -183,28 +207,23 @@ def verdict(
     return "go on", f"{what}: both sides of {-section.margin or 0:+g} are possible"
 
 
-def _counted(
-    home: Home, route: ProjectRoute, assigned: Sequence[Assigned], *, keep: bool
-) -> Sequence[Assigned]:
-    """Those that were counted before, then the new ones by time."""
-    name = route.challenger.name if route.challenger else ""
-    path = home.releases / f"{route.project}.counted.json"
-    begun = Counted(champion=route.champion.name, challenger=name, since=route.since)
-    kept = _read(path)
-    if kept is None or msgspec.structs.replace(kept, units=()) != begun:
+def kept_first(path: Path, begun: Any, found: Sequence[One], *, keep: bool) -> Sequence[One]:
+    """Those that were counted before, then the new ones by time.
+
+    Args:
+        begun: whose they are, without any; another one than the file's begins anew.
+        keep: whether the new ones keep their place from now on.
+    """
+    kept: Any = begun
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        kept = msgspec.json.decode(path.read_bytes(), type=type(begun))
+    if msgspec.structs.replace(kept, units=()) != begun:
         kept = begun
-    there = {one.unit for one in kept.units}
-    units = (*kept.units, *(one for one in assigned if one.unit not in there))
+    there: set[str] = {one.unit for one in kept.units}
+    units = (*kept.units, *(one for one in found if one.unit not in there))
     if keep and len(units) > len(kept.units):
         durable.write(path, msgspec.json.encode(msgspec.structs.replace(begun, units=units)))
     return units
-
-
-def _read(path: Path) -> Counted | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Counted)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _mean(assigned: Sequence[Assigned], challenger: bool) -> float | None:

@@ -137,6 +137,7 @@ def _intent(
         at=moment(home),
         run_id=target.run_id,
         route=new,
+        share=None if target == new.champion else new.shadow_share,
         evidence=evidence or {},
     )
 

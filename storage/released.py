@@ -86,8 +86,9 @@ class Mirrored(Record, frozen=True, kw_only=True):
     served: float
 
 
-def mirrored(home: Home, project: str, shadow: str) -> tuple[Mirrored, ...]:
-    """By time. Only of conversations of one call: a whole one's reward is not one answer's."""
+def mirrored(home: Home, project: str, champion: str, shadow: str) -> tuple[Mirrored, ...]:
+    """By time. Only of conversations of one call, which the champion answered: a whole one's reward
+    is not one answer's."""
     with reading(home) as database:
         if database is None:
             return ()
@@ -98,13 +99,14 @@ def mirrored(home: Home, project: str, shadow: str) -> tuple[Mirrored, ...]:
                 FROM spans JOIN traces ON traces.id = spans.trace_id
                 WHERE project = $project AND deployment = $shadow
                 AND contains(spans.rest, '"shadow_of"')),
-            single AS (SELECT trace_id FROM spans GROUP BY trace_id HAVING count(*) = 1)
+            single AS (SELECT trace_id FROM spans GROUP BY trace_id
+                HAVING count(*) = 1 AND any_value(deployment) = $champion)
             SELECT seen, mine.score, its.score FROM copies
             SEMI JOIN single ON single.trace_id = copies.seen
             JOIN ({SCORED}) mine ON mine.trace_id = copies.trace_id
             JOIN ({SCORED}) its ON its.trace_id = copies.seen
             QUALIFY row_number() OVER (PARTITION BY seen ORDER BY copies.trace_id) = 1
             ORDER BY started, copies.trace_id""",
-            {"project": project, "shadow": shadow},
+            {"project": project, "champion": champion, "shadow": shadow},
         ).fetchall()
     return tuple(Mirrored(unit=unit, shadow=mine, served=its) for unit, mine, its in rows)

@@ -14,7 +14,7 @@ from tasks.serving_gate import serving_check
 from tasks.step import step
 from tasks.turns import Turn, engine, home, note, project_of
 
-_ENDED = ("promoted", "rolled_back", "inconclusive")
+_ABOUT = ("promoted", "rolled_back", "inconclusive", "canary", "routed")
 
 
 @step(minutes=15, keep=False)
@@ -161,22 +161,30 @@ def answers_a_share(deployment: Deployment) -> bool:
 
 
 def taken_back(candidate: Deployment) -> str | None:
-    """Why the candidate may not come back: somebody rolled it back, or its canary ended for want of
-    evidence, and a turn over the same data must not undo that. None = neither."""
+    """Why the candidate may not come back: somebody rolled it back, or its canary or shadow was
+    ended, and a turn over the same data must not undo that. None = neither."""
     from storage.queries import records
 
+    name = candidate.name
     said = [
         one
         for one in records(home(), "decision", project=candidate.project)
-        if (one.outcome == "rolled_back" and one.replaced == candidate.name)
-        or (one.outcome in _ENDED and one.deployment == candidate.name)
+        if (one.outcome == "rolled_back" and one.replaced == name)
+        or (one.outcome in _ABOUT and one.deployment == name)
     ]
     last = max(said, key=lambda one: one.at, default=None)
-    if last is not None and last.outcome == "inconclusive":
-        return f"{candidate.name} had its canary, which ended without a verdict: {last.reason}"
-    if last is None or last.replaced != candidate.name:
+    if last is None:
         return None
+    again = f"`flywheel release --version {candidate.version} --canary 10%` tries it again"
+    if last.outcome == "inconclusive":
+        return f"{name} had its canary, which ended without a verdict: {last.reason}; {again}"
+    if last.outcome in ("canary", "routed") and last.evidence.get("share") == 0:
+        return f"the release of {name} was ended by {last.by} ({last.reason}); {again}"
+    if last.replaced != name:
+        return None
+    if last.gate == "canary":
+        return f"{name} was taken out of its canary by {last.by} ({last.reason}); {again}"
     return (
-        f"{candidate.name} was rolled back by {last.by} ({last.reason}), and nothing has come "
+        f"{name} was rolled back by {last.by} ({last.reason}), and nothing has come "
         f"since that would change it: `flywheel rollback {candidate.project}` puts it back"
     )

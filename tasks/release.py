@@ -63,7 +63,7 @@ def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     from serving.release import shadow_standing
     from serving.rerouting import end_shadow
 
-    stands = shadow_standing(home(), project.name, project.release)
+    stands = shadow_standing(home(), project.name, project.release, count=True)
     if stands is None:
         return None
     ours = stands.shadow.startswith(f"{project.name}-v")  # else a provider's: a person decides

@@ -65,7 +65,7 @@ def test_a_version_is_loaded_checked_and_stays_loaded_as_a_shadow(
     assert (done.shadow, done.shadow_share) == (three, 0.1) and engine.models() == ["support-v3"]
     assert list(adapters_of(home, frozenset({"support"}))) == ["support-v3"]
     [decision] = decisions(home)
-    assert decision.by == "ann" and decision.evidence == {"serving": said}
+    assert decision.by == "ann" and decision.evidence == {"serving": said, "share": 0.1}
     assert "support-v3 gets a copy of 10.0%" in decision.reason
     set_shadow(home, version(home, 4), 1.0, engine=engine, verify=dict, **BY)
     assert engine.models() == ["support-v4"], "what it replaced goes"

@@ -11,11 +11,14 @@ from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment
 from flywheel.records import Grade
 from serving import routing
-from serving.release import standing
+from serving.release import Paired, kept_first, standing
 from serving.routing import ProjectRoute, Routing, base_deployment
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.queries import records
+from storage.released import Mirrored
+from storage.released import mirrored as pairs_of
+from tasks.promote import taken_back
 from tests.storage.test_released import drawn
 
 TOML = """
@@ -91,8 +94,12 @@ def test_one_that_is_worse_is_rolled_back_with_its_evidence(project: Path, home:
         "rolled_back", "canary", "reward test",
     )  # fmt: skip
     assert (decision.deployment, decision.replaced) == ("support-v1", "support-v2")
-    told = decision.evidence["release"]
-    assert told["high"] < 0 and told["units"][1] > 100 and sum(told["units"]) == 700
+    told = taken_back(
+        Deployment(name="support-v2", project="support", version=2, base_model="tiny")
+    )
+    assert told and "taken out of its canary" in told and "flywheel rollback" not in told
+    stood = decision.evidence["release"]
+    assert stood["high"] < 0 and stood["units"][1] > 100 and sum(stood["units"]) == 700
     from tasks.release import look as again
 
     assert again.fn(str(project)) is None
@@ -173,3 +180,18 @@ def test_a_shadow_that_is_surely_worse_is_asked_no_more(
     shadow = routing.read(home).projects["support"].shadow
     assert (shadow is None) == (decided is not None)
     assert [one.outcome for one in decisions(home)] == (["routed"] if decided else [])
+    deployment = Deployment(name="support-v3", project="support", version=3, base_model="tiny")
+    assert bool(taken_back(deployment)) == (decided is not None), "a turn does not bring it back"
+
+
+def test_pairs_of_a_shadow_keep_their_place_and_are_of_the_champion(home: Home) -> None:
+    found = [Mirrored(unit=str(number), shadow=1.0, served=0.0) for number in range(3)]
+    begun, path = Paired(champion="support-v1", shadow="support-v3"), home.root / "kept.json"
+    assert kept_first(path, begun, found[1:], keep=True) == (*found[1:],)
+    anew = [msgspec.structs.replace(one, shadow=0.0) for one in found]
+    assert kept_first(path, begun, anew, keep=False) == (*found[1:], anew[0])
+    other = Paired(champion="support-v2", shadow="support-v3")
+    assert kept_first(path, other, anew, keep=False) == (*anew,)
+    mirrored(home, 2, 1.0, 0.0)
+    assert len(pairs_of(home, "support", "support-v1", "support-v3")) == 2
+    assert pairs_of(home, "support", "support-v2", "support-v3") == ()
