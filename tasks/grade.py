@@ -1,14 +1,24 @@
-"""Grade: the environment says what recorded traces were worth, without running them again."""
+"""Grade: the environment says what recorded traces were worth, without running them again.
 
-from typing import Any
+What a shadow answered poses the problem of the request that it copies: people speak of the answer
+that they saw, and what they say is right is right for the other one too.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flywheel.ids import digest
 from flywheel.progress import report
+from flywheel.records import Trace, main_spans
 from tasks.judges import Heard, judge_of, sampled
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, project_of
+
+if TYPE_CHECKING:
+    from environments.asked import Item
+    from environments.define import Environment
 
 
 @step(minutes=60)
@@ -17,12 +27,11 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
 
     It leaves no note: what an hourly look graded is kept, and the turn that takes it notes it.
     """
-    from environments.asked import posed
     from environments.grading import grade_all
     from storage.committer import commit
     from storage.inbox import Inbox
     from storage.moments import moment
-    from storage.queries import feedback_for, traces
+    from storage.queries import traces
 
     project = project_of(turn)
     environment, judge = environment_of(project), judge_of(project, home())
@@ -32,8 +41,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         home(), project=project.traffic, origin=RECORDED, snapshot=turn.sequence, batch=2000
     )
     for number, batch in enumerate(batches):
-        said = feedback_for(home(), batch, snapshot=turn.sequence)
-        items = [posed(environment, trace, said.get(trace.id, ())) for trace in batch]
+        items = posed_by(environment, batch, turn.sequence)
         given = grade_all(environment, sampled(items, project, judge))
         for one in given:
             heard.add(one)
@@ -48,6 +56,37 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         report("grading", seen)
     commit(home())
     return {"graded": graded, "not_gradable": unknown, "judge": heard.told()}
+
+
+def posed_by(environment: "Environment", batch: Sequence[Trace], sequence: int) -> "list[Item]":
+    """Each trace with its problem; a shadow's with that of what it copies, where this is one call:
+    what is said of a whole conversation is not said of one answer in it."""
+    from environments.asked import posed
+    from storage.queries import feedback_for, traces
+
+    copies = {trace.id: of for trace in batch if (of := copied_by(trace)) is not None}
+    ids = sorted(set(copies.values()))
+    seen: dict[str, Trace] = {
+        one.id: one
+        for some in (traces(home(), ids=ids, snapshot=sequence) if ids else ())
+        for one in some
+        if sum(span.call is not None for span in main_spans(one)) == 1
+    }
+    said = feedback_for(home(), [*batch, *seen.values()], snapshot=sequence)
+    found = []
+    for trace in batch:
+        poses = seen.get(copies.get(trace.id, ""), trace)
+        found.append(posed(environment, poses, said.get(poses.id, ()))._replace(trace=trace))
+    return found
+
+
+def copied_by(trace: Trace) -> str | None:
+    """Id of the trace that users saw, where this one is a shadow's."""
+    for span in main_spans(trace):
+        told = span.attributes.get("shadow_of")
+        if isinstance(told, dict) and isinstance(told.get("trace"), str):
+            return str(told["trace"])
+    return None
 
 
 RECORDED = ("production", "import", "demonstration")
