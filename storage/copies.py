@@ -3,7 +3,9 @@
 Two traces of a project are candidates when the same was said in them. What one source recorded at
 different times are different events, so the k-th of one source can only be a copy of the k-th of
 another: `duplicate_of` names the one that counts (our own capture before others, then by time and
-id). Sampled answers are never copies. The outcome depends on the set of traces alone.
+id). Sampled answers are never copies, and neither is what a shadow answered in the same words as
+the deployment that users heard: that the two agree is what it was asked for. The outcome depends on
+the set of traces alone.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +26,7 @@ WITH touched AS (
         PARTITION BY project, content, source ORDER BY started NULLS FIRST
     ) AS occurrence
     FROM traces SEMI JOIN touched USING (project, content)
-    WHERE content IS NOT NULL AND origin IN {RECORDED}
+    WHERE content IS NOT NULL AND origin IN {RECORDED} AND source <> 'shadow'
 ), placed AS (
     SELECT id, duplicate_of, first_value(id) OVER (
         PARTITION BY project, content, occurrence

@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 
 from flywheel.home import Home
-from flywheel.records import Grade, Trace
+from flywheel.records import Grade, Trace, trace_id
 from storage.committer import commit
 from storage.inbox import Inbox
-from storage.released import Assigned, arms
+from storage.queries import traces
+from storage.released import Assigned, arms, mirrored
 from tests.storage.store_parts import spoken
 
 
@@ -97,3 +98,22 @@ def test_what_was_drawn_against_another_champion_or_by_no_known_chance_is_left_o
     Inbox(home).append([*made, *(graded(one, 1.0, 1) for one in made)])
     commit(home)
     assert [one.unit for one in found(home)] == [kept.id]
+
+
+def test_a_shadow_that_answers_in_the_same_words_is_no_copy_but_a_pair(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    seen = drawn("a", "support-v1", 1.0, conversation="named")
+    (call,) = seen.spans
+    copy = msgspec.structs.replace(
+        drawn("b", "support-v2", 1.0, at=101, shadow_of={"trace": seen.id, "span": call.id}),
+        id=trace_id("support", "shadow", "b"), source="shadow", conversation=None,
+    )  # fmt: skip
+    assert call.call
+    said = msgspec.structs.replace(call.call, deployment="support-v2")
+    (span,) = copy.spans
+    copy = msgspec.structs.replace(copy, spans=(msgspec.structs.replace(span, call=said),))
+    Inbox(home).append([seen, copy, graded(seen, 1.0, 1), graded(copy, 1.0, 1)])
+    commit(home)
+    assert sum(map(len, traces(home, project="support"))) == 2, "neither is a copy"
+    (pair,) = mirrored(home, "support", "support-v1", "support-v2")
+    assert (pair.unit, pair.shadow, pair.served) == (seen.id, 1.0, 1.0)
