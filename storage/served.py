@@ -14,7 +14,7 @@ from storage.dataset_rows import identities
 
 _SERVED = """FROM traces WHERE project = $project AND origin = 'production' AND duplicate_of IS NULL
     AND ($since IS NULL OR started >= $since)
-    AND (rest IS NULL OR rest NOT LIKE '%"shadow_of"%')"""
+    AND source <> 'shadow'"""
 _DRAWN = """AND id IN (SELECT trace_id FROM spans WHERE routing_probability > 0
     AND routing_probability < 1 AND copy_of IS NULL)"""
 _NEWEST = "ORDER BY started DESC NULLS LAST, id LIMIT $limit"

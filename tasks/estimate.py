@@ -243,7 +243,7 @@ def logged_answers(turn: Turn, candidate: str, counts: Counter[str]) -> "Iterato
     from storage.queries import grades, traces
     from storage.served import drawn
 
-    environment = environment_of(project_of(turn))
+    environment, heard = environment_of(project_of(turn)), set[str]()
     ids = drawn(home(), project_of(turn).traffic, limit=MOST_LOGGED)
     for batch in traces(home(), ids=ids):
         given: dict[str, list[Any]] = {trace.id: [] for trace in batch}
@@ -258,6 +258,10 @@ def logged_answers(turn: Turn, candidate: str, counts: Counter[str]) -> "Iterato
             if reward is None:
                 counts["not_graded"] += 1
                 continue
+            if drawn_as(trace) in heard:
+                counts["drawn_together"] += 1
+                continue
+            heard.add(drawn_as(trace))
             problem = posed(environment, trace, ()).problem
             yield Logged(trace.id, *arm, reward, problem.slice if problem else "all")
 
@@ -271,9 +275,23 @@ def drawn_arm(trace: Trace, arms: set[str]) -> tuple[str, float] | str:
     if not isinstance(drawing, dict) or not isinstance(among, dict) or not arms <= among.keys():
         return "others_tried"
     chosen = str(drawing.get("chosen"))
+    if not _is_chance(among.get(chosen)):
+        return "others_tried"
     if chosen not in arms or {one.call.deployment for one in calls if one.call} != {chosen}:
         return "several_answered"
     return chosen, float(among[chosen])
+
+
+def drawn_as(trace: Trace) -> str:
+    """What was drawn for as one, and is one piece of evidence: the conversation, else its user."""
+    named = trace.conversation
+    if named is not None and named not in {span.id for span in trace.spans}:
+        return f"conversation:{named}"
+    return trace.id if trace.user is None else f"user:{trace.user}"
+
+
+def _is_chance(value: object) -> bool:
+    return isinstance(value, float) and 0 < value <= 1
 
 
 # --- together -----------------------------------------------------------------------------------
