@@ -142,7 +142,6 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        await self.upstream.open()
         try:
             yield
         finally:

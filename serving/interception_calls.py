@@ -75,7 +75,6 @@ class Calls(Passing[Call]):
         self._upstream.point_to(served.url, served.key)
 
     async def open(self) -> None:
-        await self._upstream.open()
         if self.served.tokens and None in (self.served.template_digest, self.served.base):
             self.served = await asyncio.to_thread(_asked_itself, self.served)
         self._bridge.default(self.served.base)

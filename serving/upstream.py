@@ -9,18 +9,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-import aiohttp
-
 from flywheel.errors import EngineError
 from flywheel.masking import masked
+from serving.arriving import Arriving, Broken
 from serving.limits import Limits
+from serving.plain_http import PlainHttp
 from serving.refusal import ApiError
 from serving.replicas import Replicas
+from serving.secure_http import SecureHttp
 from serving.upstream_errors import NotLoaded, away, named, no_room, refused
 
 __all__ = ["NotLoaded", "Reply", "Upstream", "away"]
 
 _LAST_BYTES_S = 0.02
+_MOST_SAID = 64 * 2**10
+"""Bytes of what it says instead of an answer."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -29,7 +32,7 @@ class Reply:
 
     def __init__(
         self,
-        response: aiohttp.ClientResponse,
+        response: Arriving,
         bound: int,
         key: str | None = None,
         who: str = "the engine",
@@ -38,7 +41,8 @@ class Reply:
         self._response, self._key, self._who = response, key, who
         self._bound = self._left = bound
         self.status = response.status
-        self.is_stream = response.content_type == "text/event-stream"
+        kind = response.headers.get("content-type", "")
+        self.is_stream = kind.partition(";")[0].strip().lower() == "text/event-stream"
 
     async def read(self) -> bytes:
         pieces = []
@@ -52,13 +56,7 @@ class Reply:
 
     async def _more(self) -> bytes:
         with named(self._who):
-            try:
-                piece = await self._response.content.readany()
-            except aiohttp.ClientError:
-                # The next call raises it again.
-                piece = _left_over(self._response.content)
-                if not piece:
-                    raise
+            piece = await self._response.some()
         self._left -= len(piece)
         if self._left < 0:
             text = f"{self._who}'s answer is larger than {self._bound} bytes"
@@ -67,17 +65,11 @@ class Reply:
 
     async def finish(self) -> None:
         """Reads what ends the message, so that the connection may serve again."""
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+        if self._response.ended:
+            return
+        with contextlib.suppress(TimeoutError, Broken):
             async with asyncio.timeout(_LAST_BYTES_S):
-                await self._response.content.readany()
-
-
-def _left_over(content: aiohttp.StreamReader) -> bytes:
-    """What had come before the connection broke and nobody had read yet: aiohttp keeps it and has
-    no way to ask for it."""
-    left = b"".join(content._buffer)
-    content._buffer.clear()
-    return left
+                await self._response.some()
 
 
 class Upstream:
@@ -93,12 +85,12 @@ class Upstream:
         self.replicas = Replicas()
         self._bound = limits.answer
         self._key: str | None = None
-        self._timeout = aiohttp.ClientTimeout(
-            total=limits.total_s,
-            sock_connect=limits.connect_s,
-            sock_read=silence_s or limits.silence_s,
-        )
-        self._session: aiohttp.ClientSession | None = None
+        bounds = {
+            "connect_s": limits.connect_s,
+            "silence_s": silence_s or limits.silence_s,
+            "total_s": limits.total_s,
+        }
+        self._plain, self._secure = PlainHttp(**bounds), SecureHttp(**bounds)
 
     def point_to(self, url: str | Sequence[str], key: str | None = None) -> None:
         """Says where the engine is, or its replicas; must be called before the first request."""
@@ -117,21 +109,9 @@ class Upstream:
         self.replicas.become([url.rstrip("/")])
         self._headers, self._key = {**_JSON, **headers}, key
 
-    async def open(self) -> None:
-        """Must run in the loop that the requests run in."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15),
-            timeout=self._timeout,
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            read_bufsize=2**20,
-        )
-
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._plain.close()
+        await self._secure.close()
 
     @contextlib.asynccontextmanager
     async def ask(
@@ -168,9 +148,7 @@ class Upstream:
             response.close()
             self.replicas.give_back(url)
 
-    async def _reached(
-        self, route: str, body: bytes, prefix: bytes
-    ) -> tuple[str, aiohttp.ClientResponse]:
+    async def _reached(self, route: str, body: bytes, prefix: bytes) -> tuple[str, Arriving]:
         """The first replica that can be reached and has the model, or what the last one said."""
         tried: set[str] = set()
         while True:
@@ -203,23 +181,14 @@ class Upstream:
         except EngineError as error:
             raise away(f"{self.who} cannot be reached; it may be starting") from error
 
-    async def _said(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _said(self, response: Arriving) -> bytes:
+        said = b""
         with named(self.who):
-            return masked(await response.content.read(64 * 2**10), self._key)
+            while len(said) < _MOST_SAID and (piece := await response.some()):
+                said += piece
+        return masked(said[:_MOST_SAID], self._key)
 
-    async def _post(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self, url: str, body: bytes) -> Arriving:
+        carrying = self._secure if url[:6].lower() == "https:" else self._plain
         with named(self.who):
-            try:
-                return await self._posted(url, body)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError):
-                # A kept connection that the engine had just closed; nothing was answered on it.
-                return await self._posted(url, body)
-
-    async def _posted(self, url: str, body: bytes) -> aiohttp.ClientResponse:
-        """Where the engine sends us on to is not where the prompt was to go."""
-        if self._session is None:
-            await self.open()
-        assert self._session is not None
-        return await self._session.post(
-            url, data=body, headers=self._headers, allow_redirects=False
-        )
+            return await carrying.post(url, self._headers, body)

@@ -6,15 +6,15 @@ side says of the request passes (400); what is its own fault never looks like th
 
 from typing import Any
 
-import aiohttp
 import msgspec
 
+from serving.arriving import Arriving, Broken, Unreachable
 from serving.refusal import ApiError
 
 _BOUNDS = ("max_tokens", "max_completion_tokens")
 
 
-def refused(who: str, response: aiohttp.ClientResponse, said: bytes) -> ApiError:
+def refused(who: str, response: Arriving, said: bytes) -> ApiError:
     """A status that is not 200: 4xx about the request pass, the rest is its own fault."""
     status, (message, param, code) = response.status, _words(said)
     if status in (401, 403):
@@ -45,10 +45,10 @@ class named:
         if isinstance(error, TimeoutError):
             text = f"{self._who} took too long"
             raise ApiError(504, text, code="engine_timeout") from error
-        if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error, Unreachable):
             raise away(f"{self._who} cannot be reached; it may be starting") from error
-        if isinstance(error, aiohttp.ClientError):
-            text = f"{self._who} cut the connection: {type(error).__name__}"
+        if isinstance(error, Broken):
+            text = f"{self._who} cut the connection: {error}"
             raise ApiError(502, text, code="engine_cut", retry_after=1) from error
 
 
