@@ -172,10 +172,15 @@ class Gateway:
             return 200, forgotten(self.remembered, *of)
         return 200, again(self.remembered, *of)
 
-    def adopt(self, projects: Sequence[Project]) -> None:
-        """The projects' files as they are now, for requests that come from now on."""
+    def adopt(self, projects: Sequence[Project], workers: int) -> None:
+        """The projects' files as they are now, for requests that come from now on.
+
+        Args:
+            workers: how many gateway processes there are, whatever the files say now.
+        """
         self.terms.replace(projects)
-        self.limits = self.inference.limits = self.admission.limits = limits_of(projects[0].serving)
+        limits = limits_of(projects[0].serving, workers)
+        self.limits = self.inference.limits = self.admission.limits = self.recording.limits = limits
 
     def report_to(self, board: Known) -> None:
         """There are others: somebody else knows of all."""

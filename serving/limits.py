@@ -50,11 +50,12 @@ class Limits(Record, frozen=True, kw_only=True):
     """What becomes of a request that cannot be recorded."""
 
 
-def limits_of(serving: ServingSection) -> Limits:
+def limits_of(serving: ServingSection, workers: int) -> Limits:
+    """Of one of `workers` gateway processes."""
     return Limits(
         max_tokens=serving.max_tokens,
         max_choices=serving.max_choices,
-        concurrent=-(-serving.max_concurrent // serving.workers),
+        concurrent=-(-serving.max_concurrent // workers),
         unrecorded=serving.unrecorded,
     )
 

@@ -36,7 +36,7 @@ class NotRecorded(FlywheelError):
 
 class Recording:
     def __init__(self, home: Home, limits: Limits) -> None:
-        self._home, self._policy = home, limits.unrecorded
+        self._home, self.limits = home, limits
         self._journal = Journal(home)
         self._raw = RawStore(home)
         self.offload = Offload(self._put, text=limits.text, inline_image=limits.inline_image)
@@ -64,7 +64,7 @@ class Recording:
         """
         if self.problem is None:
             return
-        if self._policy == "serve":
+        if self.limits.unrecorded == "serve":
             self.counts["recorded_late"] += self._problem is None
             return
         if self._problem and time.monotonic() - self._probed >= _PROBE_EVERY_S:
@@ -97,7 +97,7 @@ class Recording:
         try:
             self.keep(trace)
         except NotRecorded:
-            if self._policy == "refuse":
+            if self.limits.unrecorded == "refuse":
                 raise
 
     async def synced(self) -> None:
@@ -110,7 +110,7 @@ class Recording:
             await asyncio.wrap_future(self._journal.synced())
         except OSError as error:
             self._failed(error)
-            if self._policy == "refuse":
+            if self.limits.unrecorded == "refuse":
                 raise self.refusal() from error
 
     def refusal(self) -> ApiError:
@@ -129,7 +129,7 @@ class Recording:
             return self._raw.put(data)
         except (OSError, FlywheelError) as error:
             self._failed(error)
-            if self._policy == "serve":
+            if self.limits.unrecorded == "serve":
                 return digest_bytes(data)
             raise NotRecorded(str(error)) from error
 

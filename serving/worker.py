@@ -45,12 +45,12 @@ class Worker:
         self.gateway = Gateway(
             home,
             frozenset(project.name for project in projects),
-            limits=limits_of(projects[0].serving),
+            limits=limits_of(projects[0].serving, projects[0].serving.workers),
             keys=keys_of(settings),
             engine=EngineState(),
             terms=Terms(projects),
         )
-        self._tls = projects[0].serving
+        self._begun_with = projects[0].serving
         self._seen: list[Seen] = []
         self.gateway.observers.add(self._seen.append)
 
@@ -69,8 +69,8 @@ class Worker:
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=DRAIN_S,
                 backlog=1024,
-                ssl_certfile=self._tls.tls_cert,
-                ssl_keyfile=self._tls.tls_key,
+                ssl_certfile=self._begun_with.tls_cert,
+                ssl_keyfile=self._begun_with.tls_key,
             )
         )
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -106,9 +106,9 @@ class Worker:
         except FlywheelError as error:
             _log.error("not reloaded: %s", error)
             return
-        self.gateway.adopt(projects)
-        if self._tls.tls_cert is not None and web.config.ssl is not None:
-            web.config.ssl.load_cert_chain(self._tls.tls_cert, self._tls.tls_key)
+        self.gateway.adopt(projects, self._begun_with.workers)
+        if self._begun_with.tls_cert is not None and web.config.ssl is not None:
+            web.config.ssl.load_cert_chain(self._begun_with.tls_cert, self._begun_with.tls_key)
 
     async def _tell(self, channel: Channel, web: Web) -> None:
         while not web.started:

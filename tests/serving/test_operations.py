@@ -14,6 +14,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from flywheel.home import Home
+from flywheel.project import load_project
+from serving.gateway import Gateway
+from serving.keys import Keys
+from serving.limits import Limits
 from serving.logs import JsonLines, RequestLog
 from serving.metrics import Metrics
 from serving.observing import Observers, Seen
@@ -105,8 +110,6 @@ def test_a_log_line_is_one_json_object_whatever_it_says(caplog: pytest.LogCaptur
 def test_a_reload_takes_what_is_sound_and_names_what_needs_a_start(tmp_path: Path) -> None:
     file = tmp_path / "flywheel.toml"
     file.write_text(TOML)
-    from flywheel.project import load_project
-
     reloading = Reloading([load_project(tmp_path)])
     file.write_text(TOML + "[serving]\nmax_tokens = 9\n")
     assert reloading._take() and reloading.problem is None
@@ -116,6 +119,20 @@ def test_a_reload_takes_what_is_sound_and_names_what_needs_a_start(tmp_path: Pat
     assert reloading._take() and "[serving] port" in str(reloading.problem)
     file.write_text(TOML.replace('"support"', '"other"'))
     assert not reloading._take() and "'other'" in str(reloading.problem)
+
+
+def test_a_reload_reaches_all_parts_and_splits_among_the_processes_that_there_are(
+    tmp_path: Path,
+) -> None:
+    gateway = Gateway(
+        Home(tmp_path), frozenset({"support"}), limits=Limits(), keys=Keys(()), engine=EngineState()
+    )
+    (tmp_path / "flywheel.toml").write_text(
+        TOML + '[serving]\nworkers = 8\nmax_concurrent = 12\nunrecorded = "serve"\n'
+    )
+    gateway.adopt([load_project(tmp_path)], workers=2)
+    parts = (gateway, gateway.inference, gateway.admission, gateway.recording)
+    assert {one.limits for one in parts} == {Limits(concurrent=6, unrecorded="serve")}
 
 
 @pytest.mark.slow
