@@ -118,7 +118,7 @@ def _end(stands: "Standing", outcome: Outcome) -> str:
     return outcome
 
 
-def _promote(project: Project, stands: "Standing") -> str:
+def _promote(project: Project, stands: "Standing") -> str | None:
     """Through the serving gate once more: days have passed since it was let in."""
     version = stands.challenger.removeprefix(f"{project.name}-v")
     folder = str(project.folder)
@@ -129,18 +129,27 @@ def _promote(project: Project, stands: "Standing") -> str:
         return _promoted(turn, msgspec.convert(challenger, Deployment), smoke, stands)
 
 
-def _promoted(turn: Turn, deployment: Deployment, smoke: list[str], stands: "Standing") -> str:
+def _promoted(
+    turn: Turn, deployment: Deployment, smoke: list[str], stands: "Standing"
+) -> str | None:
+    """None = it was ended, or another champion came, while it was checked: nothing is done."""
     from serving.promotion import promote
     from serving.registry import Registry
 
     client = engine()
+
+    def check() -> dict[str, Any]:
+        if not _still(stands):
+            raise Refused("its canary was ended while it was checked")
+        return serving_check(turn, client, deployment, smoke)
+
     try:
         promote(
             home(),
             deployment,
             engine=client,
             registry=Registry(home()),
-            verify=lambda: serving_check(turn, client, deployment, smoke),
+            verify=check,
             reason=stands.reason,
             by=BY,
             run_id=deployment.run_id,
@@ -149,8 +158,19 @@ def _promoted(turn: Turn, deployment: Deployment, smoke: list[str], stands: "Sta
         )
     except Refused:
         # It is worth no share either; the refusal is in the ledger already.
-        return _end(stands, "rolled_back")
+        return _end(stands, "rolled_back") if _still(stands) else None
     return "promoted"
+
+
+def _still(stands: "Standing") -> bool:
+    """Whether the canary that was looked at is the one that runs."""
+    from serving.routing import read
+
+    route = read(home()).projects[stands.project]
+    running = route.challenger.name if route.challenger else None
+    return (route.champion.name, running, route.since) == (
+        stands.champion, stands.challenger, stands.since,
+    )  # fmt: skip
 
 
 def _wait(project: Project, stands: "Standing", version: str) -> str:
