@@ -21,7 +21,7 @@ from flywheel.home import Home
 from flywheel.records import Record
 from flywheel.serving_section import ReleaseSection
 from serving.rails import Rails
-from serving.routing import ProjectRoute, read
+from serving.routing import ProjectRoute, is_external, read
 from serving.sequential import Interval, Unit, difference, paired
 from serving.watch import told, watched
 from storage.released import Assigned, Mirrored, arms, mirrored
@@ -60,6 +60,8 @@ class ShadowStanding(Record, frozen=True, kw_only=True):
     project: str
     champion: str
     shadow: str
+    version: int | None
+    """None = it is a provider's: a person decides what becomes of it."""
     share: float
     pairs: int
     """Requests that both answered, both graded."""
@@ -102,6 +104,7 @@ def shadow_standing(
         project=project,
         champion=champion,
         shadow=name,
+        version=None if is_external(route.shadow) else route.shadow.version,
         share=route.shadow_share,
         pairs=found.units,
         difference=found.difference,

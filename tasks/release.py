@@ -66,8 +66,7 @@ def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     stands = shadow_standing(home(), project.name, project.release, count=True)
     if stands is None:
         return None
-    ours = stands.shadow.startswith(f"{project.name}-v")  # else a provider's: a person decides
-    version = stands.shadow.removeprefix(f"{project.name}-v") if ours else None
+    version = None if stands.version is None else str(stands.version)
     told = msgspec.to_builtins(stands)
     decided: str | None = None
     if stands.says == "take out":

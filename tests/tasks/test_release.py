@@ -12,7 +12,7 @@ from flywheel.lineage import Decision, Deployment
 from flywheel.records import Grade
 from serving import routing
 from serving.release import Paired, kept_first, standing
-from serving.routing import ProjectRoute, Routing, base_deployment
+from serving.routing import ProjectRoute, Routing, base_deployment, external_deployment
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.queries import records
@@ -146,15 +146,17 @@ def test_what_was_counted_keeps_its_place_whatever_is_graded_anew(
     assert sum(second["units"]) == 101 and second["low"] >= first["low"]
 
 
-def mirrored(home: Home, count: int, served: float, shadow: float) -> None:
+def mirrored(
+    home: Home, count: int, served: float, rate: float, *, shadow: str = "support-v3"
+) -> None:
     """Requests that users saw answered, and the shadow's answers to copies of them."""
     draw, made = random.Random(5), list[Any]()
     for number in range(count):
         seen = drawn(f"seen-{number}", "support-v1", 1.0, at=100 + number)
         of = {"trace": seen.id, "span": seen.spans[0].id}
-        copy = drawn(f"copy-{number}", "support-v3", 1.0, at=100 + number, shadow_of=of)
-        for trace, rate in ((seen, served), (copy, shadow)):
-            value = float(draw.random() < rate)
+        copy = drawn(f"copy-{number}", shadow, 1.0, at=100 + number, shadow_of=of)
+        for trace, good in ((seen, served), (copy, rate)):
+            value = float(draw.random() < good)
             made += [trace, Grade(trace_id=trace.id, reward="right", value=value, at=1)]
     Inbox(home).append(made)
     commit(home)
@@ -182,6 +184,20 @@ def test_a_shadow_that_is_surely_worse_is_asked_no_more(
     assert [one.outcome for one in decisions(home)] == (["routed"] if decided else [])
     deployment = Deployment(name="support-v3", project="support", version=3, base_model="tiny")
     assert bool(taken_back(deployment)) == (decided is not None), "a turn does not bring it back"
+
+
+def test_a_providers_shadow_is_ended_whatever_it_is_called_and_never_canaried(
+    project: Path, home: Home
+) -> None:
+    now = routing.read(home)
+    route = msgspec.structs.replace(
+        now.projects["support"], challenger=None, share=0.0, since=None, shadow_share=0.5,
+        shadow=external_deployment("support", "vendor", "tiny"),
+    )  # fmt: skip
+    routing.replace(home, msgspec.structs.replace(now, projects={"support": route}))
+    mirrored(home, 120, 0.8, 0.2, shadow="support-vendor")
+    assert look(project)["decided"] == "taken out"
+    assert routing.read(home).projects["support"].shadow is None
 
 
 def test_pairs_of_a_shadow_keep_their_place_and_are_of_the_champion(home: Home) -> None:
