@@ -82,14 +82,17 @@ def decisions(home: Home) -> list[tuple[str, str]]:
 
 
 def engine_pid(home: Home) -> int:
-    """The engine is the only child of the server that listens."""
+    """Of the server's children; the others are its gateway processes."""
     from serving.server import running
 
     server = running(home)
     assert server
     children = Path(f"/proc/{server.pid}/task").glob("*/children")
-    (child,) = {int(pid) for each in children for pid in each.read_text().split()}
-    return child
+    found = {int(pid) for each in children for pid in each.read_text().split()}
+    (engine,) = (
+        pid for pid in found if b"serving.engines" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    return engine
 
 
 @pytest.fixture
