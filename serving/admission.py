@@ -35,6 +35,7 @@ class Turn:
         """What was reserved for it."""
         self.spent: int | None = None
         """What it really took, prompt and answer; None = not known: what was reserved stands."""
+        self.waited = False
         self.headers = headers
         """How much its key and project have left, as OpenAI's clients read it."""
 
@@ -103,6 +104,7 @@ class Admission:
             return
         try:
             self._may_wait(project)
+            turn.waited = True
             waiter: _Waiter = asyncio.get_running_loop().create_future()
             item = (waiter, project, tokens)
             self._queue.push(project, item)

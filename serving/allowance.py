@@ -7,15 +7,14 @@ is sound, and what it had in work no longer counts. Nothing here is an account f
 the traces.
 """
 
-import fcntl
 import logging
 import math
 import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from flywheel.records import Record
 from serving import rates
 from serving.presence import started
 from serving.rates import Left
+from storage.locks import Held
 
 _SLOTS, _PROBES = 4096, 16
 _PROCESSES = 128
@@ -145,17 +145,12 @@ class Allowance:
 
     # --- inside: all of it under the lock ---------------------------------------------------------
 
-    @contextmanager
-    def _held(self) -> Iterator[mmap.mmap]:
+    def _held(self) -> Held[mmap.mmap]:
         if self._file is None or self._map is None:
             self._file, self._map = _open(self._path)
-            with self._held() as data:
+            with Held(self._file, self._map) as data:
                 self._row = self._enter(data)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            yield self._map
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+        return Held(self._file, self._map)
 
     def _enter(self, data: mmap.mmap) -> int:
         """A row of counts for this process: a free one, or that of one that is gone."""
@@ -197,7 +192,7 @@ class Allowance:
 
     def _place(self, data: mmap.mmap, account: str) -> int:
         """Where the account's slot begins; one that was idle the longest makes room."""
-        name = blake2b(account.encode(), digest_size=_NAME - 1).digest()
+        name = _name(account)
         mark = b"\1" + name
         known = self._places.get(account)
         if known is not None and data[known : known + _NAME] == mark:
@@ -211,6 +206,11 @@ class Allowance:
             data[at : at + _SLOT] = mark + bytes(_SLOT - _NAME)
         self._places[account] = at
         return at
+
+
+@lru_cache(maxsize=1024)
+def _name(account: str) -> bytes:
+    return blake2b(account.encode(), digest_size=_NAME - 1).digest()
 
 
 def _of(project: str) -> str:

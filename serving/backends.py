@@ -59,8 +59,10 @@ class Backends:
         Raises:
             ApiError: 503: the engine is away, and nobody else may answer.
         """
+        if self.engine.answers:
+            return
         ways = in_order(chosen, route, self.terms.of(chosen.project).serving)
-        if not self.engine.answers and not any(map(is_external, ways)):
+        if not any(map(is_external, ways)):
             raise self.engine.refusal()
 
     @asynccontextmanager
@@ -69,30 +71,36 @@ class Backends:
         Raises:
             ApiError, EngineError: nobody could answer; says what the chosen one did.
         """
+        async with AsyncExitStack() as stack:
+            way, reply = await self._answering(asked, stack)
+            with _judging(self.breakers.of(way.name)):
+                yield reply
+
+    async def _answering(self, asked: Routed, stack: AsyncExitStack) -> tuple[Deployment, Replying]:
+        """The first of them that begins to answer. `stack` gets what ends its reply."""
         ways = self._ways(asked)
         failures: list[tuple[Deployment, _Failure]] = []
-        async with AsyncExitStack() as stack:
-            while True:
-                way = ways.pop(0)
-                try:
-                    attempt = self._attempt(asked, way, others=bool(ways))
-                    reply = await stack.enter_async_context(attempt)
-                    break
-                except (ApiError, EngineError) as error:
-                    failures.append((way, error))
-                    if not ways or (way == asked.deployment and not _helps(error)):
-                        self._nobody(asked, failures)
-                        raise failures[0][1]  # noqa: B904 (what the chosen one did)
-                except BaseException:
-                    # The client left while this one was asked: those before it failed all the same.
-                    if way != asked.deployment:
-                        self._another(asked, way, failures)
-                    raise
-            if way != asked.deployment:
-                self._another(asked, way, failures)
-            if is_external(way):
-                asked.not_ours()
-            yield reply
+        while True:
+            way = ways.pop(0)
+            try:
+                reply = await self._attempt(stack, asked, way, others=bool(ways))
+                break
+            except (ApiError, EngineError) as error:
+                await stack.aclose()
+                failures.append((way, error))
+                if not ways or (way == asked.deployment and not _helps(error)):
+                    self._nobody(asked, failures)
+                    raise failures[0][1]  # noqa: B904 (what the chosen one did)
+            except BaseException:
+                # The client left while this one was asked: those before it failed all the same.
+                if way != asked.deployment:
+                    self._another(asked, way, failures)
+                raise
+        if way != asked.deployment:
+            self._another(asked, way, failures)
+        if is_external(way):
+            asked.not_ours()
+        return way, reply
 
     def _ways(self, asked: Routed) -> list[Deployment]:
         """Those whose circuit is closed; where none is, the chosen one all the same."""
@@ -106,33 +114,37 @@ class Backends:
             asked.notes["circuit_open"] = ways[0].name
         return closed
 
-    @asynccontextmanager
     async def _attempt(
-        self, asked: Routed, way: Deployment, *, others: bool
-    ) -> AsyncIterator[Replying]:
+        self, stack: AsyncExitStack, asked: Routed, way: Deployment, *, others: bool
+    ) -> Replying:
+        """Its reply, once the first bytes of an answer have come."""
         if not is_external(way) and not self.engine.answers:
             raise self.engine.refusal()
         breaker = self.breakers.of(way.name)
         breaker.begin()
         after_s = self.terms.of(way.project).serving.fallback_after_s if others else None
-        async with AsyncExitStack() as stack:
-            with _judging(breaker):
-                reply = await self._first(stack, asked, way, after_s)
-                breaker.passed()
-                yield reply
+        with _judging(breaker):
+            if after_s is None:
+                reply = await self._first(stack, asked, way)
+            else:
+                reply = await self._in_time(stack, asked, way, after_s)
+        breaker.passed()
+        return reply
 
-    async def _first(
-        self, stack: AsyncExitStack, asked: Routed, way: Deployment, after_s: float | None
+    async def _in_time(
+        self, stack: AsyncExitStack, asked: Routed, way: Deployment, after_s: float
     ) -> Replying:
-        """Its reply, once the first bytes of an answer have come."""
         try:
             async with asyncio.timeout(after_s):
-                reply = await stack.enter_async_context(self._reply(asked, way))
-                heard = reply if is_external(way) else asked.chat.heard(reply)
-                return await begun(heard, streamed=asked.chat.streamed)
+                return await self._first(stack, asked, way)
         except TimeoutError as error:
             text = f"{way.name} gave no first byte within {after_s:g} s"
             raise ApiError(504, text, code="engine_timeout") from error
+
+    async def _first(self, stack: AsyncExitStack, asked: Routed, way: Deployment) -> Replying:
+        reply = await stack.enter_async_context(self._reply(asked, way))
+        heard = reply if is_external(way) else asked.chat.heard(reply)
+        return await begun(heard, streamed=asked.chat.streamed)
 
     def _reply(self, asked: Routed, way: Deployment) -> AbstractAsyncContextManager[Replying]:
         if is_external(way):

@@ -51,7 +51,12 @@ class Following:
 
     def route(self, model: str) -> ProjectRoute | None:
         """The route that chooses for `model`; None = it names one deployment itself."""
-        return self.routing.projects.get(model) if model in self._projects else None
+        self._refresh()
+        return self.route_as_known(model)
+
+    def route_as_known(self, model: str) -> ProjectRoute | None:
+        """By the file as it was last looked at."""
+        return self._routing.projects.get(model) if model in self._projects else None
 
     def names(self, caller: Caller = ANYBODY) -> dict[str, Deployment]:
         self._refresh()

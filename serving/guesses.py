@@ -30,13 +30,13 @@ class Guesses:
             ApiError: 401, 403: as `Keys.admit`; 429: too many wrong keys came from there.
         """
         if not self._keys:
-            return self._keys.admit(headers, scope)
+            return self._keys.admit_as_known(headers, scope)
         key = shown(headers)
         secret = digest_of(key)
         if key and secret not in self._passed:
             self._bound(address)
         try:
-            caller = self._keys.admit(headers, scope)
+            caller = self._keys.admit_as_known(headers, scope)
         except ApiError as error:
             if error.status == 401 and key:
                 self._count(address)

@@ -98,7 +98,7 @@ class Inference(Passing[Routed]):
         chat = await apart(body, lambda: dialect.read(body, self.limits, caller))
         deployment = self.following.resolve(chat.request.model, caller)
         header = headers.get(b"x-conversation-id")
-        route = self.following.route(chat.request.model)
+        route = self.following.route_as_known(chat.request.model)
         self.backends.must_be_there(deployment, route)
         redaction = self.keeping.redaction(deployment.project)
         clean = redaction.name if redaction else str
@@ -130,7 +130,8 @@ class Inference(Passing[Routed]):
 
     def _choose(self, asked: Routed) -> None:
         """By the routing as it stands when its turn has come."""
-        asked.route = self.following.route(asked.chat.request.model)
+        if asked.admitted is not None and asked.admitted.waited:
+            asked.route = self.following.route(asked.chat.request.model)
         if asked.route is None:
             return
         chosen = choose(asked.route, asked.conversation or asked.user or asked.external_id)
@@ -150,7 +151,7 @@ class Inference(Passing[Routed]):
             try:
                 asked.raw = await asked.storing
             except NotRecorded as error:
-                raise self.recording.refusal() from error
+                raise self.recording.refusal(error) from error
             yield reply
 
     def record(self, asked: Routed, answer: Answer | None, failure: BaseException | None) -> None:
@@ -165,7 +166,7 @@ class Inference(Passing[Routed]):
             self.keeping.write(asked, span)
         except NotRecorded as failed:
             if failure is None:
-                failure = self.recording.refusal()
+                failure = self.recording.refusal(failed)
                 raise failure from failed
         finally:
             _settle(asked, span, failure)

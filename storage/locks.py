@@ -9,8 +9,11 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from flywheel.errors import Busy
+
+T = TypeVar("T")
 
 _POLL_S = 0.01
 
@@ -47,3 +50,20 @@ def lock(handle: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+class Held(Generic[T]):
+    """What a file's lock guards, while it is held. A class, since some are entered at each
+    request."""
+
+    __slots__ = ("_guarded", "_handle")
+
+    def __init__(self, handle: int, guarded: T) -> None:
+        self._handle, self._guarded = handle, guarded
+
+    def __enter__(self) -> T:
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        return self._guarded
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
