@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.types import Receive, Send
 
-from flywheel.errors import BadRecord, EngineError
+from flywheel.errors import BadRecord, EngineError, FlywheelError
 from flywheel.failpoints import failpoint
 from flywheel.records import Message, Span
 from serving import wire
@@ -105,7 +105,7 @@ class Passing(ABC, Generic[A]):
         except EngineError as error:
             self.record(asked, None, error)
             raise ApiError(502, str(error), code="engine_error") from error
-        except (ApiError, wire.HungUp, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # a fault of ours is recorded too
             self.record(asked, None, error)
             raise
         self.record(asked, answer, None)
@@ -124,7 +124,7 @@ class Passing(ABC, Generic[A]):
                 await self._events(asked, streamed, client)
         except (EngineError, ApiError) as error:
             failure = _as_api(error)
-        except (wire.HungUp, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:
             self.record(asked, streamed.answer(), error)
             raise
         if failure is None and not streamed.finished:
@@ -215,7 +215,9 @@ def why_of(failure: BaseException) -> str:
         return "the client hung up"
     if isinstance(failure, asyncio.CancelledError):
         return "the gateway was stopped"
-    return str(failure)
+    if isinstance(failure, FlywheelError):
+        return str(failure)
+    return f"the gateway failed: {type(failure).__name__}"
 
 
 def _rewrite(asked: Asked) -> Rewrite:

@@ -12,8 +12,11 @@ import openai
 import pytest
 
 from flywheel.records import Text, say
+from serving.capture import Asked
+from serving.dialects.chat import ChatDialect, SpeakingChat
 from serving.keys import keys_of
 from serving.limits import Limits
+from serving.observing import Seen
 from serving.state import EngineState
 from tests.serving.running import Running, body, route, running
 from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
@@ -538,3 +541,29 @@ def test_a_fault_of_ours_is_a_500_in_the_clients_shape(
         assert answer.status_code == 500 and "nobody" not in answer.text
         assert answer.json()["error"]["message"].startswith("a fault in the gateway")
     assert post(gateway, body(stream=stream)).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fault_of_ours_is_recorded_and_told_too(
+    tmp_path: Path, engine: Upstream, stream: bool
+) -> None:
+    class Faulty(ChatDialect):
+        def whole(self, asked: Asked, body: bytes) -> bytes:
+            raise KeyError("what the engine said")
+
+        def stream(self, asked: Asked) -> SpeakingChat:
+            return FaultySpeaking()
+
+    class FaultySpeaking(SpeakingChat):
+        def say(self, event: bytes) -> bytes:
+            raise KeyError("what the engine said")
+
+    seen: list[Seen] = []
+    with running(tmp_path, engine.url) as up:
+        up.gateway.inference.dialects = {"/v1/chat/completions": Faulty()}
+        up.gateway.observers.add(seen.append)
+        said = httpx.post(f"{up.url}/v1/chat/completions", content=body(stream=stream))
+        assert said.status_code == 500 and "fault in the gateway" in said.text
+        (span,) = up.traces()[0].spans
+    assert span.error == "the gateway failed: KeyError"
+    assert [one.end for one in seen] == ["failed" if stream else "cut"]
