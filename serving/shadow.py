@@ -8,6 +8,7 @@ queue; what does not fit, or waits for too long, is dropped and counted.
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from serving.routed import Routed
 from serving.seeing import answered
 
 SOURCE = "shadow"
+_log = logging.getLogger("flywheel.gateway")
 _AT_ONCE = 4
 _MOST, _MOST_BYTES = 64, 64 * 2**20
 _LONGEST_S = 60.0
@@ -90,6 +92,12 @@ class Shadows:
                     await self._ask(one.asked)
                 else:
                     self._recording.counts["shadow_dropped"] += 1
+            except asyncio.CancelledError:
+                self._recording.counts["shadow_dropped"] += 1
+                raise
+            except Exception:  # one that we cannot take costs no other one its copy
+                self._recording.counts["shadow_dropped"] += 1
+                _log.exception("a shadow's answer could not be taken")
             finally:
                 self._bytes -= one.size
 

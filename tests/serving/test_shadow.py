@@ -115,6 +115,22 @@ def test_what_does_not_fit_is_dropped_and_counted(
     assert gateway.gateway.recording.counts["shadow_dropped"] == 1 and not shadows(gateway)
 
 
+def test_a_fault_of_ours_costs_no_other_request_its_copy(
+    gateway: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(data: bytes) -> None:
+        raise ValueError(data)
+
+    counts = gateway.gateway.recording.counts
+    with monkeypatch.context() as patched:
+        patched.setattr(shadow, "understand", faulty)
+        for _ in range(6):
+            post(gateway)
+        until(lambda: counts["shadow_dropped"] == 6)
+    post(gateway)
+    until(lambda: shadows(gateway))
+
+
 def test_a_share_takes_whole_conversations(gateway: Running) -> None:
     now = routing.read(gateway.home)
     route = msgspec.structs.replace(now.projects["support"], shadow_share=0.5)
