@@ -53,7 +53,7 @@ class Keys:
             CorruptFile: the home's file holds no keys.
         """
         self._written: _Known = {one: (Caller(name=UNNAMED), None) for one in hashes}
-        self._home = home
+        self._home, self._path = home, str(home.keys) if home else ""
         self._known = self._written
         self._closed = bool(hashes)
         self._mark: tuple[int, int, int] | None = None
@@ -101,7 +101,7 @@ class Keys:
     def _refresh(self) -> None:
         if self._home is None:
             return
-        mark = _look(self._home)
+        mark = _look(self._path)
         if mark == self._mark:
             return
         self._mark = mark
@@ -135,9 +135,9 @@ def _by_hash(keys: dict[str, Key]) -> _Known:
     return known
 
 
-def _look(home: Home) -> tuple[int, int, int] | None:
+def _look(path: str) -> tuple[int, int, int] | None:
     try:
-        status = os.stat(home.keys)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size

@@ -8,7 +8,8 @@ import pytest
 import uvloop
 
 from serving.arriving import Broken, Unreachable
-from serving.plain_http import Answer, PlainHttp
+from serving.plain_connection import Answer
+from serving.plain_http import PlainHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
