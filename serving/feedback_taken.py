@@ -68,7 +68,7 @@ class FeedbackTaken:
                     counts["feedback_repeated" if repeated else "feedback"] += 1
                     results.append({"id": kept.id, "repeated": repeated})
         except NotRecorded as error:
-            raise self._recording.refusal() from error
+            raise self._recording.refusal(error) from error
         except Busy as error:
             raise ApiError(503, str(error), code="busy", retry_after=1) from error
         return results

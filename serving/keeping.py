@@ -81,7 +81,7 @@ class Keeping:
                 asked.kept = True
                 asked.messages = messages_asked(said, self.offload(asked))
         except NotRecorded as error:
-            raise self._recording.refusal() from error
+            raise self._recording.refusal(error) from error
 
     async def ready(self, asked: Routed) -> None:
         """

@@ -111,12 +111,13 @@ class Recording:
         except OSError as error:
             self._failed(error)
             if self.limits.unrecorded == "refuse":
-                raise self.refusal() from error
+                raise self.refusal(NotRecorded(str(error))) from error
 
-    def refusal(self) -> ApiError:
+    def refusal(self, why: NotRecorded | None = None) -> ApiError:
+        """`why`: of this one record; None = no record can be written."""
         return ApiError(
             503,
-            f"it cannot be recorded: {self.problem or 'this record has no stored form'}",
+            f"it cannot be recorded: {why or self.problem}",
             code="not_recorded",
             retry_after=5,
         )
