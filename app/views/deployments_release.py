@@ -9,6 +9,7 @@ from app.views.frame import Shown, plain
 from app.views.words import decimal, many
 from flywheel.serving_section import ReleaseSection
 from serving.release import Standing, shadow_standing, standing
+from serving.routing import read
 from serving.sequential import Interval
 from serving.watch import told, watched
 
@@ -24,13 +25,14 @@ def release(here: Shown) -> None:
     """Nothing, where none runs."""
     import streamlit as st
 
-    section = section_of(here.folder)
+    section, routing = section_of(here.folder), read(here.home)
     shadow = kept.by_sequence(
         here.home,
         "shadow",
         lambda: shadow_standing(here.home, here.project, section),
         here.project,
         section.model_dump_json(),
+        str(routing.version),
     )
     if shadow is not None:
         st.caption(
@@ -43,6 +45,7 @@ def release(here: Shown) -> None:
         lambda: standing(here.home, here.project, section),
         here.project,
         section.model_dump_json(),
+        str(routing.version),
     )
     if found is None:
         return
@@ -52,9 +55,9 @@ def release(here: Shown) -> None:
     st.caption(_measured(stands))
     if len(curve) > 1:
         st.altair_chart(interval_chart(curve, stands.margin), width="stretch")
-    rails = watched(here.home, here.project)
+    rails, route = watched(here.home, here.project), routing.projects[here.project]
     st.dataframe(
-        rail_rows(told(rails.rails, section) if rails else stands.rails),
+        rail_rows(told(rails.rails, section) if rails and rails.of(route) else stands.rails),
         hide_index=True,
         width="stretch",
         placeholder="–",
