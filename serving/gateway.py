@@ -35,7 +35,7 @@ from serving.inference import Inference
 from serving.intake import Intake
 from serving.keeping import Keeping
 from serving.key_file import Scope as Right
-from serving.keys import Caller, Keys
+from serving.keys import Caller, Keys, from_here
 from serving.limits import Limits, limits_of
 from serving.metrics import Metrics
 from serving.observing import Observers, Seen
@@ -205,11 +205,13 @@ class Gateway:
         return 200, document(tuple(DIALECTS), OTLP_PATHS, _version())
 
     async def health(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
-        routes = self.following.routes()
         ready = self._why_not_ready() is None
+        said = {"status": "ok" if ready else "degraded", "version": _version()}
+        if self._stranger(scope):
+            return 200, said
+        routes = self.following.routes()
         return 200, {
-            "status": "ok" if ready else "degraded",
-            "version": _version(),
+            **said,
             "engine": {
                 "state": self.engine.phase,
                 "restarts": self.engine.restarts,
@@ -232,8 +234,15 @@ class Gateway:
     async def ready(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
         reason = self._why_not_ready()
         if reason is not None:
-            raise ApiError(503, reason, code="not_ready", retry_after=2)
+            told = "not ready" if self._stranger(scope) else reason
+            raise ApiError(503, told, code="not_ready", retry_after=2)
         return 200, {"status": "ready"}
+
+    def _stranger(self, scope: Scope) -> bool:
+        """Whoever comes from elsewhere, where keys are needed, learns of no project by name."""
+        client: tuple[str, int] | None = scope.get("client")
+        headers: dict[bytes, bytes] = scope["flywheel.headers"]
+        return bool(self.keys) and not from_here(client[0] if client else None, headers)
 
     def _why_not_ready(self) -> str | None:
         if not self.engine.answers:

@@ -199,6 +199,12 @@ def _hash(line: str) -> bytes:
     return digest
 
 
+def from_here(client: str | None, headers: dict[bytes, bytes]) -> bool:
+    """Whether a request comes from this machine itself, and no proxy here passes it on."""
+    passed_on = b"x-forwarded-for" in headers or b"forwarded" in headers
+    return not passed_on and (client is None or _is_loopback(client))
+
+
 def _own_program(headers: dict[bytes, bytes]) -> None:
     origin = headers.get(b"origin")
     hosts = [_host(b"//" + headers.get(b"host", b"localhost"))]

@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from hashlib import sha256
@@ -352,3 +353,29 @@ def test_no_secret_is_in_answers_logs_or_files(
     for text in texts:
         data = text.encode() if isinstance(text, str) else text
         assert KEY.encode() not in data and wrong.encode() not in data
+
+
+def test_whoever_takes_nothing_of_a_large_answer_gives_its_turn_back(
+    tmp_path: Path, engine: Upstream
+) -> None:
+    with running(tmp_path, engine.url, limits=Limits(concurrent=1)) as gateway:
+        greedy, content = opened(gateway), body("large")
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        greedy.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+        while not gateway.gateway.recording.counts["answered"]:
+            time.sleep(0.02)
+        assert ask(gateway).status_code == 200
+        assert len(gateway.traces()) == 2
+        greedy.close()
+
+
+def test_from_elsewhere_health_and_ready_name_no_project(locked: Running) -> None:
+    here = httpx.get(f"{locked.url}/health").json()
+    assert here["deployments"]
+    for header in ("x-forwarded-for", "forwarded"):
+        passed_on = httpx.get(f"{locked.url}/health", headers={header: "for=192.0.2.1"})
+        assert set(passed_on.json()) == {"status", "version"}
+    locked.gateway.engine.phase = "failed"
+    locked.gateway.engine.reason = "support is away"
+    said = httpx.get(f"{locked.url}/ready", headers={"x-forwarded-for": "192.0.2.1"})
+    assert said.status_code == 503 and "support" not in said.text
