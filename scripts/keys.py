@@ -58,10 +58,9 @@ def sections(classes: dict[str, ast.ClassDef], name: str, path: str, shown: set[
 def inner_of(kind: str) -> str:
     """The section that a field holds, alone, as a list or by names."""
     kind = kind.removesuffix(" | None")
-    for opens, ends in (("tuple[", ", ...]"), ("dict[str, ", "]")):
-        if kind.startswith(opens):
-            return kind.removeprefix(opens).removesuffix(ends)
-    return kind
+    if kind.startswith("dict["):
+        return kind.removesuffix("]").rpartition(", ")[2]
+    return kind.removeprefix("tuple[").removesuffix(", ...]")
 
 
 def shared(node: ast.ClassDef, shown: set[str]) -> set[str]:

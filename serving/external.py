@@ -5,6 +5,7 @@ again. URLs, keys and time-outs come from the projects' files alone. Invariant: 
 and in no answer that leaves here.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,8 @@ from serving.refusal import ApiError, invalid
 from serving.terms import Terms
 from serving.upstream import Reply, Upstream
 
+_log = logging.getLogger("flywheel.gateway")
+
 
 class Provider:
     def __init__(self, name: str, section: ProviderSection, limits: Limits) -> None:
@@ -32,6 +35,8 @@ class Provider:
         self.protocol = PROTOCOLS[section.protocol]
         self.upstream = Upstream(limits, who=f"the provider {name}", silence_s=section.timeout_s)
         self._key: str | None = None
+        self._told = False
+        """Whether the log has been told that there is none."""
 
     @asynccontextmanager
     async def ask(self, asked: Asked) -> AsyncIterator[Replying]:
@@ -72,8 +77,11 @@ class Provider:
         variable = self.section.key_env
         key = secret(variable) if variable else None
         if variable and (key is None or why_no_key(key) is not None):
-            why = "is not set" if key is None else why_no_key(key)
-            text = f"the key of the provider {self.name} is in {variable}: {why}"
+            why = "which is not set" if key is None else why_no_key(key)
+            if not self._told:
+                _log.error("the key of the provider %s is in %s, %s", self.name, variable, why)
+            self._told = True
+            text = f"the provider {self.name} cannot be asked: the server's log says why"
             raise ApiError(502, text, code="engine_error")
         if key != self._key or not self.upstream.replicas.urls:
             self._key = key

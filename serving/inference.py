@@ -34,6 +34,9 @@ from serving.seeing import answered, turned_away
 from serving.shadow import Shadows
 from serving.state import EngineState
 
+_TRACEPARENT = 128
+"""Characters of that header, at most; version 00 has 55."""
+
 
 class Inference(Passing[Routed]):
     """An ASGI endpoint: one for every dialect that a model is asked in."""
@@ -121,6 +124,7 @@ class Inference(Passing[Routed]):
             template_digest=None if chat.bare else self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,
             redaction=redaction,
+            traceparent=_traceparent(headers),
             parents=(chat.after[1],) if chat.after and chat.after[0] == deployment.project else (),
             terms=self.admission.terms.of(deployment.project),
         )
@@ -207,6 +211,11 @@ def _settle(asked: Routed, span: Span | None, failure: BaseException | None) -> 
 def _tokens(chat: Chat, body: bytes) -> int:
     """What it can be expected to cost: a token has four bytes or so; the end settles it."""
     return len(body) // 4 + chat.choices * chat.longest
+
+
+def _traceparent(headers: dict[bytes, bytes]) -> str | None:
+    given = headers.get(b"traceparent")
+    return given.decode("latin-1") if given is not None and len(given) <= _TRACEPARENT else None
 
 
 def _text(header: bytes) -> str:

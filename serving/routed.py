@@ -29,6 +29,8 @@ class Routed(Asked, kw_only=True):
     """What the project's file said as it was let in."""
     admitted: Turn | None = None
     """Its turn at the engine; None = it needed none."""
+    traceparent: str | None = None
+    """The caller's own span (W3C Trace Context); None = it sent none."""
     kept: bool = True
     """Whether it is recorded at all."""
     root: str | None = None

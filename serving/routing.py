@@ -71,6 +71,15 @@ def first_deployment(project: Project, base_model: str) -> Deployment:
     return base_deployment(project.name, base_model)
 
 
+def still_first(route: ProjectRoute | None, first: Deployment) -> bool:
+    """Whether `first` is yet to be put there: nothing was promoted, rolled back or tried out, and
+    another one answers, or none."""
+    if route is None:
+        return True
+    untouched = route.champion.version == 0 and route.previous is None and route.challenger is None
+    return untouched and route.champion.name != first.name
+
+
 def is_external(deployment: Deployment) -> bool:
     """Whether no engine of ours holds it."""
     return deployment.kind == "external"

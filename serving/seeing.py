@@ -62,6 +62,8 @@ def turned_away(
         dialect=dialect,
         code=code_of(failure),
         queued_s=(time.time_ns() - (asked.start if asked else at)) / 1e9,
+        request_id=asked.request_id if asked else "",
+        traceparent=asked.traceparent if asked else None,
     )
 
 
@@ -115,6 +117,9 @@ def _seen(
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
         cost_usd=cost,
+        trace_id=asked.trace_id if asked.kept else "",
+        request_id=asked.request_id,
+        traceparent=asked.traceparent,
         refusal=refusal,
         broken=why,
     )

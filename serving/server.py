@@ -7,6 +7,7 @@ journal. `ensure` gives whoever needs a server the running one, or one of its ow
 import argparse
 import asyncio
 import contextlib
+import logging
 import subprocess
 import sys
 import time
@@ -19,8 +20,10 @@ import uvloop
 from flywheel import children
 from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart, UsageError
 from flywheel.home import Home
+from flywheel.ids import new_ulid
+from flywheel.lineage import Decision, Deployment
 from flywheel.project import Project, base_folder, load_project
-from flywheel.settings import Settings, load, quiet_dependencies
+from flywheel.settings import Settings, load, quiet_dependencies, secret
 from serving import routing
 from serving.engines.table import ENGINES
 from serving.keeper import EngineChild, adapters_of
@@ -32,6 +35,10 @@ from serving.presence import ServerRecord, being_served, only_server
 from serving.presence import running as running
 from serving.realign import realign
 from serving.worker import DRAIN_S
+from storage.inbox import Inbox
+from storage.moments import moment
+
+_log = logging.getLogger("flywheel.server")
 
 Reconcile = Callable[[Home, str], None]
 """Brings everything else in line with the routing file; gets the engine's URL."""
@@ -64,10 +71,12 @@ def serve(
         EngineError: the engine does not start.
     """
     first = projects[0].serving
+    log_to(first.log)
     one_base(projects, settings)
     host = host or first.host
     check_host(host, keys_of(settings))
     check_tls(first)
+    _warn_of_keys(projects)
 
     def begin(engine_url: str) -> None:
         for project in projects:
@@ -155,20 +164,51 @@ def _engine_of(home: Home, projects: Sequence[Project], settings: Settings) -> E
 
 
 def _route_base(home: Home, project: Project, settings: Settings) -> None:
-    """A project that nothing serves yet is served by the provider that its file names first, else
-    by its base model: deployment 0."""
-    from storage.inbox import Inbox
-
+    """Until a promotion a project is served by the provider that its file names first, else by its
+    base model: deployment 0."""
     base = str(base_folder(project, settings.models))
-    while project.name not in (now := routing.read(home)).projects:
-        deployment = routing.first_deployment(project, base)
-        route = routing.ProjectRoute(project=project.name, base_model=base, champion=deployment)
-        Inbox(home).append([deployment], name=f"deployment:{deployment.name}")
+    first = routing.first_deployment(project, base)
+    while routing.still_first(routing.read(home).projects.get(project.name), first):
         with contextlib.suppress(Busy):
-            routing.replace(
-                home,
-                msgspec.structs.replace(now, projects={**now.projects, project.name: route}),
-            )
+            _put_first(home, first)
+
+
+def _put_first(home: Home, first: Deployment) -> None:
+    now = routing.read(home)
+    before = now.projects.get(first.project)
+    route = routing.ProjectRoute(project=first.project, base_model=first.base_model, champion=first)
+    if before is not None:
+        route = msgspec.structs.replace(before, champion=first)
+    Inbox(home).append([first], name=f"deployment:{first.name}")
+    routing.replace(
+        home, msgspec.structs.replace(now, projects={**now.projects, first.project: route})
+    )
+    if before is not None:
+        decision = Decision(
+            id=new_ulid(),
+            project=first.project,
+            outcome="routed",
+            gate="serving",
+            reason="the project's file names who answers first, and nothing was promoted yet",
+            by="flywheel serve",
+            at=moment(home),
+            deployment=first.name,
+            replaced=before.champion.name,
+        )
+        Inbox(home).append([decision])
+
+
+def _warn_of_keys(projects: Sequence[Project]) -> None:
+    for project in projects:
+        for name, provider in project.providers.items():
+            if provider.key_env and secret(provider.key_env) is None:
+                _log.warning(
+                    "%s: the key of the provider %s is looked for in %s, which is not set: it "
+                    "cannot answer",
+                    project.name,
+                    name,
+                    provider.key_env,
+                )
 
 
 def _serving(record: ServerRecord, project: Project) -> ServerRecord:
@@ -224,7 +264,6 @@ def main(arguments: list[str] | None = None) -> int:
     quiet_dependencies(settings.at())
     try:
         projects = [load_project(folder) for folder in given.project]
-        log_to(projects[0].serving.log)
         serve(settings.at(), projects, settings, port=given.port, host=given.host)
     except FlywheelError as error:
         print(error, file=sys.stderr)

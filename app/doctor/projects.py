@@ -21,6 +21,7 @@ from flywheel.records import (
     say,
     trace_id,
 )
+from flywheel.settings import secret
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -50,6 +51,7 @@ def projects(case: Case) -> Iterator[Finding]:
         yield ok(f"{project.name}: {project.folder / 'flywheel.toml'} is as it should be")
         yield from _rules(project)
         yield from _engine(case, project)
+        yield from _keys(project)
 
 
 def environments(case: Case) -> Iterator[Finding | str]:
@@ -118,6 +120,16 @@ def _rules(project: Project) -> Iterator[Finding]:
         rule_specs(project.curate)
     except FlywheelError as error:
         yield wrong(f"{project.name}: {error}", "mend [[curate.rules]] of its flywheel.toml")
+
+
+def _keys(project: Project) -> Iterator[Finding]:
+    for name, provider in project.providers.items():
+        if provider.key_env and secret(provider.key_env) is None:
+            yield warning(
+                f"{project.name}: the key of the provider {name} is looked for in "
+                f"{provider.key_env}, which is not set here",
+                f"set {provider.key_env} where flywheel serve is started",
+            )
 
 
 def _engine(case: Case, project: Project) -> Iterator[Finding]:

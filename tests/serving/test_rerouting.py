@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -158,3 +159,14 @@ def test_the_command_shows_and_changes(
     for wrong in (("--shadow", "openai"), ("--shadow", "openai:0"), ("--fallback", "nobody")):
         with pytest.raises(UsageError):
             said(*wrong)
+
+
+def test_who_is_named_first_answers_until_something_was_promoted() -> None:
+    base = routing.base_deployment("support", "base")
+    vendor = routing.external_deployment("support", "vendor", "base")
+    untouched = routing.ProjectRoute(project="support", base_model="base", champion=base)
+    assert routing.still_first(None, base)
+    assert routing.still_first(untouched, vendor)
+    assert not routing.still_first(untouched, base)
+    promoted = msgspec.structs.replace(untouched, previous=base)
+    assert not routing.still_first(promoted, vendor)
