@@ -17,12 +17,12 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from flywheel.errors import FlywheelError
+from flywheel.errors import EngineError, FlywheelError
 from flywheel.home import Home
 from flywheel.project import Project, load_project
 from flywheel.settings import Settings, load, quiet_dependencies
 from serving.board import AskedBoard
-from serving.control import Channel, Engine, Heard, Ping, Ready, Reload, Said
+from serving.control import Channel, Engine, Heard, Message, Ping, Ready, Reload, Said
 from serving.gateway import Gateway
 from serving.guarded import guarded
 from serving.keys import keys_of
@@ -86,18 +86,29 @@ class Worker:
             channel.close()
 
     async def _obey(self, channel: Channel, web: Web) -> None:
-        async for message in channel:
-            if isinstance(message, Engine):
-                self.gateway.engine.become(message.state)
-                self.gateway.upstream.point_to(message.urls, message.key)
-            elif isinstance(message, Ping):
-                channel.send(message)
-            elif isinstance(message, Said):
-                self._board.settle(message)
-            elif isinstance(message, Reload):
-                self._reload(web)
-        # The server is gone, and the engine with it: nobody is left who could answer.
+        """Leaves when the server is gone, and the engine with it, however that shows: one that was
+        killed with words of ours unread is an error, not an end."""
+        try:
+            async for message in channel:
+                self._follow(message, channel, web)
+        except asyncio.CancelledError:
+            raise
+        except (OSError, EngineError) as error:
+            _log.error("the server is gone: %s", error)
+        except Exception:
+            _log.exception("what the server said could not be followed")
         os._exit(1)
+
+    def _follow(self, message: Message, channel: Channel, web: Web) -> None:
+        if isinstance(message, Engine):
+            self.gateway.engine.become(message.state)
+            self.gateway.upstream.point_to(message.urls, message.key)
+        elif isinstance(message, Ping):
+            channel.send(message)
+        elif isinstance(message, Said):
+            self._board.settle(message)
+        elif isinstance(message, Reload):
+            self._reload(web)
 
     def _reload(self, web: Web) -> None:
         """The server found the files sound; one that changed since leaves all as it was."""

@@ -6,6 +6,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -163,6 +164,21 @@ def test_two_gateway_processes_share_the_port_and_one_that_is_killed_is_replaced
 
 
 @pytest.mark.slow
+def test_gateway_processes_leave_with_a_server_that_is_killed_with_their_words_unread(
+    server: Server,
+) -> None:
+    url = server.up().url
+    process = server.processes[0]
+    (worker,) = worker_pids(process.pid)
+    process.send_signal(signal.SIGSTOP)
+    assert ask(url).status_code == 200
+    time.sleep(1.0)  # it tells what ended, and nobody reads it
+    process.kill()
+    process.wait()
+    wait(lambda: not Path(f"/proc/{worker}").exists() or "Z" in state_of(worker))
+
+
+@pytest.mark.slow
 def test_a_change_of_the_file_holds_at_once_and_one_that_is_not_sound_changes_nothing(
     server: Server,
 ) -> None:
@@ -235,6 +251,13 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 def answered(url: str) -> float:
     found = values(httpx.get(f"{url}/metrics").text, "flywheel_requests_total")
     return sum(count for labels, count in found.items() if "answered" in labels)
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def worker_pids(parent: int) -> list[int]:
