@@ -112,6 +112,9 @@ class Backends:
         if closed[0] != ways[0]:
             self.counts["circuit_open"] += 1
             asked.notes["circuit_open"] = ways[0].name
+            if asked.route is not None and asked.route.challenger == ways[0]:
+                # What was drawn for it and it cannot take counts against its release.
+                self.observers.tell(fell_back(asked, _circuit_open(ways[0])))
         return closed
 
     async def _attempt(
@@ -227,6 +230,10 @@ class _judging:
             (self._breaker.failed if _helps(error) else self._breaker.passed)()
         elif error is not None:
             self._breaker.left()
+
+
+def _circuit_open(way: Deployment) -> ApiError:
+    return ApiError(503, f"the circuit of {way.name} is open", code="circuit_open")
 
 
 def _helps(error: _Failure) -> bool:

@@ -70,7 +70,12 @@ class Upstream:
             return web.json_response({"error": {"message": "no such model"}}, status=404)
         await asyncio.sleep(self.delay)
         try:
-            if script == "error" or self.broken_chat or body["model"] in self.broken_for:
+            if (
+                script == "error"
+                or script == f"error at {body['model']}"
+                or self.broken_chat
+                or body["model"] in self.broken_for
+            ):
                 return web.json_response({"error": {"message": "boom"}}, status=500)
             if script == "bad":
                 error = {"message": "too long", "type": "BadRequestError", "param": "messages"}
