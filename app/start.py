@@ -76,6 +76,7 @@ def turnable(folder: Path, settings: Settings) -> str:
     from flywheel.known import remember
     from flywheel.project import load_project
     from serving.server import base_model_of
+    from storage.committer import bring_up
     from storage.curate import rule_specs
 
     own_mlflow(settings.at())
@@ -84,5 +85,6 @@ def turnable(folder: Path, settings: Settings) -> str:
     rule_specs(project.curate)
     base_model_of(project, settings)
     remember(settings.at(), project)
+    bring_up(settings.at())
     start_prefect(settings.at())
     return str(folder)

@@ -1,7 +1,8 @@
-"""Reconciling at the server's start, in a process of its own: MLflow stays out of the gateway's.
+"""What the server's start brings in line, in processes of their own: MLflow and DuckDB stay out of
+the gateway's.
 
-`python -m serving.realign HOME ENGINE_URL`. Whatever goes wrong in it is written to its log and
-stops nobody: the routing file alone says what serves.
+`python -m serving.realign HOME ENGINE_URL` reconciles. Whatever goes wrong in one of them is
+written to its log and stops nobody: the routing file alone says what serves.
 """
 
 import logging
@@ -24,14 +25,25 @@ def realign(home: Home, engine_url: str) -> None:
     promoted = any(route.champion.version for route in read(home).projects.values())
     if not promoted and not any(home.promotions.glob("*.json")):
         return
-    log = home.logs / "reconcile.log"
-    child = children.start("serving.realign", [str(home.root), engine_url], log=log)
+    arguments = [str(home.root), engine_url]
+    _run("serving.realign", arguments, home.logs / "reconcile.log", "reconciling")
+
+
+def bring_up(home: Home) -> None:
+    """A store that an earlier version left becomes one of this version's, for who reads it next."""
+    if home.database.exists():
+        log = home.logs / "upgrade.log"
+        _run("storage.upgrade", [str(home.root)], log, "bringing the store up to this version")
+
+
+def _run(module: str, arguments: list[str], log: Path, what: str) -> None:
+    child = children.start(module, arguments, log=log)
     try:
         code = child.wait(_WAIT_S)
         if code:
-            _log.error("reconciling failed with code %s; %s says why", code, log)
+            _log.error("%s failed with code %s; %s says why", what, code, log)
     except subprocess.TimeoutExpired:
-        _log.error("reconciling took over %s s and was ended; see %s", _WAIT_S, log)
+        _log.error("%s took over %s s and was ended; see %s", what, _WAIT_S, log)
         child.kill()
         child.wait()
     finally:

@@ -33,7 +33,7 @@ from serving.listening import check_tls, listen
 from serving.logs import log_to
 from serving.presence import ServerRecord, being_served, only_server
 from serving.presence import running as running
-from serving.realign import realign
+from serving.realign import bring_up, realign
 from serving.worker import DRAIN_S
 from storage.inbox import Inbox
 from storage.moments import moment
@@ -84,6 +84,7 @@ def serve(
         reconcile(home, engine_url)
 
     with only_server(home), listen(host, first.port if port is None else port) as at:
+        bring_up(home)
         at.certificate = str(first.tls_cert.resolve()) if first.tls_cert else None
         engine = engine or _engine_of(home, projects, settings)
         environment = _environment(home, settings)

@@ -70,13 +70,23 @@ def commit(home: Home, *, wait_s: float = 300.0) -> CommitReport:
     """
     counts: Counter[str] = Counter()
     batches = list(_batches([*inbox.Inbox(home).pending(), *journal.files(home)]))
-    if not batches and outdated(home, wait_s=wait_s):
-        batches = [[]]  # of nothing, so that readers find the store at this version
+    if not batches:
+        bring_up(home, wait_s=wait_s)
     for number, paths in enumerate(batches):
         counts.update(_commit(home, paths, wait_s))
         report("committing", number + 1, len(batches))
     names = CommitReport.__struct_fields__
     return CommitReport(**{name: counts[name] or counts[name.removesuffix("s")] for name in names})
+
+
+def bring_up(home: Home, *, wait_s: float = 300.0) -> None:
+    """A store of an earlier version becomes one of this code's; a current one is only looked at.
+
+    Raises:
+        Busy, Full: as `commit`.
+    """
+    if outdated(home, wait_s=wait_s):
+        _commit(home, [], wait_s)
 
 
 def _batches(paths: list[Path]) -> Iterator[list[Path]]:

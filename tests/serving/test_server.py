@@ -28,6 +28,7 @@ from serving.keeper import Keeper
 from serving.server import ensure, running, serve
 from serving.state import EngineState
 from storage.committer import commit
+from storage.database import outdated, writing
 from storage.queries import traces
 from tests.serving.running import body, journalled, route
 from tests.serving.scripted_server import ScriptedEngine
@@ -245,6 +246,15 @@ def test_a_second_server_is_told_who_has_the_home_and_a_taken_port_is_named(
     assert third.returncode == 1
     assert str(taken.getsockname).encode() not in said and b"another port" in said
     assert b"Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_store_of_an_earlier_version_is_brought_up_at_the_start(server: Server) -> None:
+    with writing(server.home, wait_s=10) as database:
+        database.execute("DELETE FROM migrations WHERE number > 3")
+    assert outdated(server.home, wait_s=10)
+    server.up()
+    assert not outdated(server.home, wait_s=10)
 
 
 @pytest.mark.slow
