@@ -112,8 +112,10 @@ def _temporary(home: Home) -> Iterator[Finding]:
 
 
 def _results(home: Home) -> Iterator[Finding]:
+    """By the names that `tasks.step.key_of` gives them: what else lies there is how a flow failed,
+    as Prefect keeps it."""
     torn = []
-    for path in (home.prefect / "storage").glob("*"):
+    for path in (home.prefect / "storage").glob("*-*-*"):
         try:
             json.loads(path.read_bytes())
         except (OSError, ValueError):
