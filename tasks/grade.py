@@ -4,6 +4,7 @@ What a shadow answered poses the problem of the request that it copies: people s
 that they saw, and what they say is right is right for the other one too.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from flywheel.ids import digest
 from flywheel.progress import report
-from flywheel.records import Trace, main_spans
+from flywheel.records import Grade, Trace, main_spans
 from tasks.judges import Heard, judge_of, sampled
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, project_of
@@ -37,6 +38,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
     environment, judge = environment_of(project), judge_of(project, home())
     inbox, now, heard = Inbox(home()), moment(home()), Heard(judge)
     graded = unknown = seen = 0
+    reasons: Counter[str] = Counter()
     batches = traces(
         home(), project=project.traffic, origin=RECORDED, snapshot=turn.sequence, batch=2000
     )
@@ -51,11 +53,28 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         grades = [msgspec.structs.replace(grade, at=now) for grade in grades]
         inbox.append(grades, name=name)
         graded += len({one.trace_id for one in grades if one.value is not None and one.weight})
-        unknown += len({one.trace_id for one in grades if one.value is None and one.weight})
+        nulls = [[one for one in each if one.value is None and one.weight] for each in given]
+        unknown += sum(map(bool, nulls))
+        reasons.update(why_null(each) for each in nulls if each)
         seen += len(batch)
         report("grading", seen)
     commit(home())
-    return {"graded": graded, "not_gradable": unknown, "judge": heard.told()}
+    return {
+        "graded": graded,
+        "not_gradable": unknown,
+        "reasons": dict(reasons.most_common(MOST_REASONS)),
+        "judge": heard.told(),
+    }
+
+
+MOST_REASONS = 10
+
+
+def why_null(grades: Sequence[Grade]) -> str:
+    """The first reason among the rewards of one trace that could not be given, short enough to be
+    counted."""
+    reasons = (one.reason for one in grades if one.value is None and one.weight)
+    return (next(reasons, None) or "no reward").split("\n")[0][:120]
 
 
 def posed_by(environment: "Environment", batch: Sequence[Trace], sequence: int) -> "list[Item]":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flywheel.home import Home
 from flywheel.progress import report
+from tasks.grade import MOST_REASONS, why_null
 from tasks.judges import Heard
 from tasks.regrade import RECORDED, Judging, Narrowed, keep, regraded
 
@@ -47,10 +48,7 @@ def grade_recorded_with(
             counts["graded"] += value is not None
             sums += value or 0.0
             if value is None:
-                nulls = (
-                    grade.reason for grade in one.after if grade.value is None and grade.weight
-                )
-                reasons[(next(nulls, None) or "no reward").split("\n")[0][:120]] += 1
+                reasons[why_null(one.after)] += 1
         report("grading", counts["traces"])
         commit(home)
     there, newest = recorded(home, which.project, RECORDED)
@@ -62,7 +60,7 @@ def grade_recorded_with(
         "not_gradable": counts["traces"] - counts["graded"],
         "stored": counts["stored"],
         "reward": sums / counts["graded"] if counts["graded"] else None,
-        "reasons": dict(reasons.most_common(10)),
+        "reasons": dict(reasons.most_common(MOST_REASONS)),
         "judge": heard.told(),
         "recorded": there,
         "newest": newest,

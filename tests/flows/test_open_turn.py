@@ -93,4 +93,5 @@ def test_hourly_grading_leaves_no_run_and_the_turn_takes_what_it_graded(
     turn = open_turn(str(project_folder), {})
     state = grade_recorded(turn, return_state=True)
     assert state.name == "Cached"
-    assert state.result() == {key: graded[key] for key in ("graded", "not_gradable", "judge")}
+    kept = ("graded", "not_gradable", "reasons", "judge")
+    assert state.result() == {key: graded[key] for key in kept}
