@@ -64,7 +64,7 @@ def main() -> None:
 def measure(model: Path, place: Path, given: argparse.Namespace) -> dict[str, Any]:
     """One engine for all of it; a gateway of its own for each measurement."""
     from flywheel.home import Home
-    from flywheel.project import ServingSection
+    from flywheel.serving_section import ServingSection
     from flywheel.settings import load
     from serving.engines.table import ENGINES
 

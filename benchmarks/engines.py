@@ -76,7 +76,7 @@ def measure(
 ) -> dict[str, Any]:
     """One engine, from its start to its stop."""
     from flywheel.home import Home
-    from flywheel.project import ServingSection
+    from flywheel.serving_section import ServingSection
     from flywheel.settings import load
     from serving.engines.table import ENGINES
 

@@ -91,7 +91,7 @@ def main() -> None:
 
 def measure(place: Path, method: str, micro: int, rows: int, steps: int) -> dict[str, Any]:
     """Whole steps of the trainer's own loop, as a run makes them."""
-    from flywheel.project import TrainSection
+    from flywheel.train_section import TrainSection
     from trainer.feed import Epochs
     from trainer.loop import train
     from trainer.metrics import read

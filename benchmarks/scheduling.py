@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.contract import Attempt
 from trainer.orchestrator.scheduler import Ready, Scheduler
 from trainer.orchestrator.simulation import World, heavy_tailed, measured, simulate

@@ -228,7 +228,7 @@ def work() -> None:
     """Ours: trainer/packing.py, forward.py and losses as the loop uses them."""
     import torch
 
-    from flywheel.project import TrainSection
+    from flywheel.train_section import TrainSection
     from trainer.forward import recompute_layers, score
     from trainer.losses import count_units, reduce
     from trainer.models import load_base

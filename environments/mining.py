@@ -17,8 +17,8 @@ from environments.define import Environment
 from environments.split import split
 from environments.tasksets.contract import Side
 from flywheel import progress
+from flywheel.curate_section import ProblemsSection
 from flywheel.ids import canonical, digest
-from flywheel.project import ProblemsSection
 from flywheel.records import Feedback, Message, Problem, Trace, model_spans
 from flywheel.reviews import states_answer
 

@@ -15,8 +15,8 @@ import msgspec
 
 from environments.near import Frequencies, NearIndex
 from environments.tasksets.contract import Side, TaskSet
+from flywheel.curate_section import ProblemsSection
 from flywheel.ids import digest
-from flywheel.project import ProblemsSection
 from flywheel.records import Problem
 
 

@@ -1,5 +1,5 @@
 """Writes docs/project.md: every key of flywheel.toml with its default and its meaning, as
-flywheel/project.py and flywheel/serving_section.py have them. `--check` only says whether the page
+flywheel/project.py and its sections have them. `--check` only says whether the page
 is what it would write."""
 
 import ast
@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("project.py", "serving_section.py")
+SOURCES = ("project.py", *sorted(one.name for one in (ROOT / "flywheel").glob("*section.py")))
 PAGE = ROOT / "docs" / "project.md"
 GIVEN = "must be given"
 HEAD = """# flywheel.toml
 
 Every key, with its default. A key that is not known is an error that names the nearest right one.
-This page is written from `flywheel/project.py` and `flywheel/serving_section.py` by
-`python scripts/keys.py`.
+This page is written from the sections in `flywheel/` by `python scripts/keys.py`.
 """
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from flywheel.project import ServingSection
 from flywheel.records import Record
+from flywheel.serving_section import ServingSection
 from serving.refusal import invalid
 
 T = TypeVar("T")

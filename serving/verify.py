@@ -15,7 +15,7 @@ import msgspec
 from flywheel.errors import CorruptFile, MissingPart, Refused
 from flywheel.home import Home
 from flywheel.lineage import Deployment
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.client import EngineClient
 from serving.engines.reach import Kind
 

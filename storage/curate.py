@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from flywheel.curate_section import CurateSection
 from flywheel.errors import ProjectError, unfit
 from flywheel.lineage import RuleCount
-from flywheel.project import CurateSection
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
 from storage.leakage import leakage_check

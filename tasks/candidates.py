@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flywheel.project import PREFERENCES
+from flywheel.curate_section import PREFERENCES
 from flywheel.records import Grade, Problem, Trace
 from flywheel.rows import Label, TrainingRow
 from tasks.answered import SOURCES, Answered, graded, row_of

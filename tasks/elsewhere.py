@@ -17,8 +17,9 @@ import msgspec
 
 from flywheel import durable
 from flywheel.errors import Busy, FlywheelError, MissingPart
-from flywheel.project import MachineSection, Project, load_project
+from flywheel.project import Project, load_project
 from flywheel.records import Problem
+from flywheel.train_section import MachineSection
 from tasks.starting import start_of
 from tasks.turns import Turn, project_of, run_folder, settings
 

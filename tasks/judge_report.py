@@ -10,9 +10,10 @@ import msgspec
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
+from flywheel.judge_section import JudgeSection
 from flywheel.lineage import Calibration
 from flywheel.progress import report
-from flywheel.project import JudgeSection, Project
+from flywheel.project import Project
 from flywheel.records import Trace, last_answer, model_spans
 from tasks.judges import judge_of, judged_methods
 from tasks.turns import environment_of

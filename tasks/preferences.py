@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from flywheel.curate_section import CurateSection
 from flywheel.ids import digest
-from flywheel.project import CurateSection
 from flywheel.records import Feedback, ModelCall, Span, main_spans, model_spans, say
 from flywheel.reviews import STANDING, verdict_of
 from flywheel.rows import GOOD, Label, TrainingRow

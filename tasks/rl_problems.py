@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from flywheel.errors import ProjectError
 from flywheel.ids import digest
-from flywheel.project import MixtureEntry, Project
+from flywheel.project import Project
 from flywheel.records import Message, Problem
 from flywheel.rows import TrainingRow
+from flywheel.train_section import MixtureEntry
 from tasks.turns import Turn, environment_of, home, project_of
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from flywheel.errors import UsageError
 from flywheel.failpoints import failpoint
 from flywheel.lineage import Deployment
 from flywheel.progress import report
-from flywheel.project import Project, TeacherSection
+from flywheel.project import Project
 from flywheel.records import Origin
 from flywheel.settings import secret
+from flywheel.train_section import TeacherSection
 from tasks.judges import judge_of
 from tasks.playing import graded, opens
 from tasks.providing import provided

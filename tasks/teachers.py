@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flywheel.errors import UsageError
-from flywheel.project import Project, TeacherSection
+from flywheel.project import Project
 from flywheel.settings import secret
+from flywheel.train_section import TeacherSection
 
 if TYPE_CHECKING:
     from serving.engines.client import EngineClient

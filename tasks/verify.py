@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from flywheel.ids import digest
+from flywheel.judge_section import JudgeSection
 from flywheel.lineage import Deployment
 from flywheel.progress import report
-from flywheel.project import JudgeSection
 from flywheel.records import Choice, Grade, ModelCall, Problem, Span, Trace, say, trace_id
 from flywheel.rows import GOOD, TrainingRow
 from tasks.answered import SOURCES, graded

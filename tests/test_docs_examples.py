@@ -17,7 +17,8 @@ from environments.grading import Item, grade, grade_all, score
 from environments.judges.judge import open_judge
 from environments.load import load_environment
 from environments.tasksets import table as tables
-from flywheel.project import JudgeSection, load_project
+from flywheel.judge_section import JudgeSection
+from flywheel.project import load_project
 from flywheel.records import Choice, Feedback, ModelCall, Problem, Span, Trace, say
 from tests.environments.judges.scripted_judge import prompt, scripted_judge
 from tests.reading_docs import PACKAGES, ROOT, blocks, cli
@@ -250,7 +251,7 @@ def test_the_format_of_the_documents_imports(tmp_path: Path) -> None:
 
 RULE_SCRIPT = """
 import sys, tomllib
-from flywheel.project import CurateSection
+from flywheel.curate_section import CurateSection
 from flywheel.records import say
 from flywheel.rows import TrainingRow
 from storage import curate

@@ -7,7 +7,7 @@ that is asked for the same step again, after a kill, gives the same samples.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.fitting import fit, units_of
 from trainer.samples import Sample
 from trainer.schedule import batches

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import torch
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.forward import score
 from trainer.losses import COMPONENTS, needs
 from trainer.packing import Packed, pack

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from flywheel.errors import Busy, UsageError, unfit
 from flywheel.ids import digest, digest_bytes
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.probe import ProbePair
 
 WAIT_S = 20

@@ -17,7 +17,7 @@ import torch
 from flywheel.errors import FlywheelError
 from flywheel.failpoints import failpoint
 from flywheel.progress import report
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.checkpoints import Progress
 from trainer.feed import Fed, Feed
 from trainer.filling import fill, fill_proximal

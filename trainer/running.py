@@ -17,8 +17,8 @@ import torch
 from flywheel.durable import write
 from flywheel.errors import FlywheelError, UsageError
 from flywheel.failpoints import failpoint
-from flywheel.project import TrainSection
 from flywheel.rows import read_rows
+from flywheel.train_section import TrainSection
 from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context, Prepared
 from trainer.checkpoints import Progress

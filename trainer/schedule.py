@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from flywheel.ids import digest
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.samples import Sample
 
 

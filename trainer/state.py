@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from flywheel.failpoints import failpoint
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.checkpoints import (
     Checkpoint,
     Progress,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from flywheel.errors import UsageError
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.attention import attend
 from trainer.full import free, save_model
 from trainer.layers import fuse_layers

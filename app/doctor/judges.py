@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from app.doctor.finding import Case, Finding, ok, warning, wrong
 from app.doctor.projects import sound
 from flywheel.errors import FlywheelError
-from flywheel.project import JudgeSection, Project
+from flywheel.judge_section import JudgeSection
+from flywheel.project import Project
 
 _WAIT_S = 3.0
 

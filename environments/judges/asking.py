@@ -18,7 +18,7 @@ from environments.judges.ledger import Bounds, Hold, Ledger
 from environments.judges.questions import VERSION, Question, messages, repair, schema
 from environments.judges.verdicts import Fits, read
 from flywheel.ids import digest, seed_of
-from flywheel.project import JudgeSection
+from flywheel.judge_section import JudgeSection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,8 +23,8 @@ from environments.judges.verdicts import Fits, combined
 from flywheel.errors import MissingPart
 from flywheel.home import Home
 from flywheel.ids import canonical, digest
+from flywheel.judge_section import JudgeSection
 from flywheel.masking import why_no_key
-from flywheel.project import JudgeSection
 from flywheel.records import Image, Message, ModelCall, Text
 from flywheel.settings import secret
 

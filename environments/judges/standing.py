@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flywheel.judge_section import JudgeSection
 from flywheel.lineage import Calibration
-from flywheel.project import JudgeSection
 from flywheel.records import Grade
 
 if TYPE_CHECKING:

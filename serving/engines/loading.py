@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flywheel.errors import EngineError, FlywheelError, Refused
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.client import EngineClient
 from serving.engines.reach import Access
 from serving.verify import FLOAT32, Bounds, bounds_of, check_logprobs, read_probe

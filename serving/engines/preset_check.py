@@ -13,8 +13,8 @@ from typing import Any
 
 from flywheel.errors import EngineError
 from flywheel.home import Home
-from flywheel.project import ServingSection
 from flywheel.records import Record
+from flywheel.serving_section import ServingSection
 from serving.engines.presets import Preset, Role, must_suit
 from serving.engines.vllm import inherited, python_of
 from serving.engines.vllm_command import flags, variables

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection
 from flywheel.records import Record
+from flywheel.serving_section import ServingSection
 
 _OURS = Path(__file__).resolve().parent / "presets"
 _MOST = 64 * 2**10

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flywheel.errors import EngineError, FlywheelError, Refused
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.client import EngineClient
 from serving.engines.loading import MEND_S, Loading
 from serving.engines.reach import Access

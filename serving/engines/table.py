@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from flywheel.settings import Settings
 from serving.engines.fleet import Fleet
 from serving.engines.process import EngineProcess

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flywheel.errors import CorruptFile, MissingPart, Refused
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.adapter_files import is_tied, tensors_of
 from serving.engines.presets import role_of
 from serving.engines.reach import Access

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from flywheel.errors import EngineError, UsageError
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.adapter_files import linear_modules
 from serving.engines.presets import Arguments, Role, spelled
 from serving.engines.speculative import GUESSING

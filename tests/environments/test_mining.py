@@ -9,7 +9,7 @@ from environments.define import Environment
 from environments.mining import Traffic, choose, mine, sided
 from environments.near import NearIndex, trigrams
 from environments.split import side_of
-from flywheel.project import ProblemsSection
+from flywheel.curate_section import ProblemsSection
 from flywheel.records import Feedback, ModelCall, Problem, Span, Trace, say
 
 SECTION = ProblemsSection(heldout_share=0.4)

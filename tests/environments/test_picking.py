@@ -14,7 +14,7 @@ from environments.mining import Traffic, choose, sided
 from environments.near import Frequencies, NearIndex
 from environments.picking import PassRate, Picked, pick
 from environments.tasksets.contract import Side
-from flywheel.project import ProblemsSection
+from flywheel.curate_section import ProblemsSection
 from flywheel.records import Feedback, ModelCall, Problem, Span, Text, Trace, say
 
 SECTION = ProblemsSection(heldout_share=0.4)

@@ -4,7 +4,7 @@ from pathlib import Path
 from environments.grading import Item, grade_all, score
 from environments.load import load_environment
 from environments.mining import choose, mine
-from flywheel.project import ProblemsSection
+from flywheel.curate_section import ProblemsSection
 from tests.sorting.traffic import asks, feedback, recorded
 
 FOLDER = Path(__file__).parents[1] / "sorting"

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from flywheel.errors import ProjectError
-from flywheel.project import ONLINE, POLICY, TrainSection, load_project
+from flywheel.project import load_project
+from flywheel.train_section import ONLINE, POLICY, TrainSection
 from trainer.algorithms import ALGORITHMS
 
 

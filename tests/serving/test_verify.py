@@ -8,8 +8,8 @@ import pytest
 
 from flywheel.errors import CorruptFile, Refused
 from flywheel.home import Home
-from flywheel.project import ServingSection
 from flywheel.records import say
+from flywheel.serving_section import ServingSection
 from serving import verify
 from serving.engines.process import EngineProcess
 from serving.smoke import Prompt, smoke

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flywheel.curate_section import CurateSection
 from flywheel.errors import ProjectError
-from flywheel.project import CurateSection
 from flywheel.records import say
 from storage.curate import RuleSpec, check_rules, curate, rule_specs
 from tests.storage.rows_for_curation import a_problem, a_row

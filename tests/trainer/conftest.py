@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from flywheel.durable import write
-from flywheel.project import TrainSection
 from flywheel.records import Tokens, say
 from flywheel.rows import TrainingRow, write_rows
+from flywheel.train_section import TrainSection
 from trainer import spool
 from trainer.algorithms.contract import Context
 from trainer.algorithms.rejection import rejection

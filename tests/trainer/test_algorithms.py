@@ -3,8 +3,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from flywheel.project import TrainSection
 from flywheel.records import Text, Truncated, say
+from flywheel.train_section import TrainSection
 from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context
 from trainer.algorithms.rejection import rejection

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from flywheel.errors import BadRecord, UsageError
-from flywheel.project import TrainSection
 from flywheel.records import Sampling, say
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import PROBLEM, group, played, rewarded
 from trainer.algorithms.contract import Context, Group, Pair
 from trainer.algorithms.distill import distill

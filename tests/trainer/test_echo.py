@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from environments.attempt import Finished
-from flywheel.project import TrainSection
 from flywheel.records import Message, ToolCall, ToolResult, say
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import Turn, group, played, rewarded
 from trainer.algorithms.contract import Context, Prepared
 from trainer.algorithms.echo import echo

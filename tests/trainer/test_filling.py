@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import torch
 
-from flywheel.project import RLSection, TrainSection
+from flywheel.train_section import RLSection, TrainSection
 from trainer.filling import fill, fill_proximal
 from trainer.forward import trained_logprobs
 from trainer.losses import count_units, needs, reduce

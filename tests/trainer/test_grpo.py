@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from flywheel.project import TrainSection
 from flywheel.records import Sampling
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import group, played, rewarded
 from trainer.algorithms.contract import Context, Group
 from trainer.algorithms.grpo import grpo

@@ -8,7 +8,7 @@ import torch
 
 from flywheel import progress
 from flywheel.errors import UsageError
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.algorithms.contract import Context
 from trainer.feed import Epochs
 from trainer.loop import Diverged, train

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.feed import Epochs
 from trainer.loop import train
 from trainer.metrics import StepMetrics, read

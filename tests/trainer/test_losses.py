@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.forward import CHUNK, head_scores, recompute_layers, trained_logprobs
 from trainer.losses import COMPONENTS, count_units, reduce
 from trainer.losses.streams import Streams

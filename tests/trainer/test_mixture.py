@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from flywheel.errors import UsageError
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import group, played, rewarded
 from trainer.algorithms.contract import Context, Group
 from trainer.algorithms.mixture import mixed, online

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import torch
 
-from flywheel.project import TrainSection
 from flywheel.records import Sampling, say
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import group, played, rewarded
 from trainer.algorithms.contract import Context
 from trainer.algorithms.dpo import dpo

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from flywheel.errors import UsageError
-from flywheel.project import RLSection, TrainSection
+from flywheel.train_section import RLSection, TrainSection
 from trainer.feed import Epochs
 from trainer.filling import fill
 from trainer.job import run

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from environments.judges.verifier import QUESTION
-from flywheel.project import TrainSection
 from flywheel.records import ToolCall, say
 from flywheel.rows import TrainingRow, write_rows
+from flywheel.train_section import TrainSection
 from trainer.algorithms.contract import Context, Prepared
 from trainer.algorithms.dpo import dpo
 from trainer.algorithms.kto import kto

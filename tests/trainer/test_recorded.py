@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from flywheel.project import TrainSection
 from flywheel.records import Sampling
 from flywheel.rows import TrainingRow, read_rows, write_rows
+from flywheel.train_section import TrainSection
 from trainer.algorithms.contract import Context
 from trainer.algorithms.recorded import recorded
 from trainer.algorithms.teacher import teacher

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flywheel.project import RLSection, TrainSection
+from flywheel.train_section import RLSection, TrainSection
 from tests.trainer.playing import Turn, group, played, rewarded
 from trainer.algorithms.contract import Context, Group
 from trainer.algorithms.grpo import grpo

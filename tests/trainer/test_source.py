@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flywheel.errors import UsageError
-from flywheel.project import CurriculumSection
 from flywheel.records import Problem, say
+from flywheel.train_section import CurriculumSection
 from trainer.orchestrator.contract import Visit
 from trainer.orchestrator.source import Pool, Source
 

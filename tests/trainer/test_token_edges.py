@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from flywheel.errors import BadRecord
-from flywheel.project import TrainSection
 from flywheel.records import Message, Reasoning, Text, say
+from flywheel.train_section import TrainSection
 from tests.trainer.playing import Turn, group, played, rewarded
 from trainer.algorithms.contract import Context
 from trainer.algorithms.grpo import grpo

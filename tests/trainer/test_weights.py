@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.feed import Epochs
 from trainer.forward import trained_logprobs
 from trainer.full import merge

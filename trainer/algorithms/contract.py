@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from flywheel.project import TrainSection
 from flywheel.records import Problem, Record, Trace
 from flywheel.rows import TrainingRow
+from flywheel.train_section import TrainSection
 from trainer.paths import Path
 from trainer.render import Rendering
 from trainer.samples import Sample

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flywheel.errors import BadRecord
-from flywheel.project import RLSection
 from flywheel.records import Sampling
+from flywheel.train_section import RLSection
 from trainer.paths import Path
 from trainer.render import Rendering
 

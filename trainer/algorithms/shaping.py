@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.algorithms.contract import Group, Rollout
 
 

@@ -19,8 +19,9 @@ from environments.rollouts import is_one_call
 from environments.scoring import Spec
 from flywheel.durable import write
 from flywheel.errors import UsageError
-from flywheel.project import EnvironmentSection, TrainSection
 from flywheel.records import Problem
+from flywheel.section import EnvironmentSection
+from flywheel.train_section import TrainSection
 
 
 class Handoff(NamedTuple):

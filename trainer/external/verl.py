@@ -14,7 +14,7 @@ from typing import Any
 from environments.load import load_environment
 from flywheel.durable import write
 from flywheel.errors import CorruptFile, UsageError
-from flywheel.project import RLSection, TrainSection
+from flywheel.train_section import RLSection, TrainSection
 from trainer.external.contract import (
     Handoff,
     Written,

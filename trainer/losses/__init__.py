@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.contract import Component, Unit
 from trainer.losses.cross_entropy import cross_entropy
 from trainer.losses.distillation import distillation

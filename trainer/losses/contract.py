@@ -7,7 +7,7 @@ by how many units the whole optimizer step has.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.streams import Streams
 
 if TYPE_CHECKING:

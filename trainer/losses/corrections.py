@@ -21,7 +21,7 @@ of `tis`, C / ρ_t.
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.losses.ratios import LARGEST
 from trainer.losses.streams import means
 

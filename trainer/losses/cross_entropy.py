@@ -7,7 +7,7 @@ its regulariser; with w_t = 1 on sampled, correct answers it is rejection-sample
 Yuan et al. 2023, "Scaling Relationship on Learning Mathematical Reasoning", section 3.3.
 """
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.streams import Streams
 

@@ -9,7 +9,7 @@ Machines), "On-Policy Distillation", where the discount is 0 likewise. Without �
 π_θ itself: the samples are taken to be its own.
 """
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.corrections import BOUNDS
 from trainer.losses.ratios import k3, ratio

@@ -9,7 +9,7 @@ Enter log π_θ (with the gradient), log π_old, advantages and the trust region
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.losses.contract import Unit
 from trainer.losses.ratios import ratio
 from trainer.losses.streams import means

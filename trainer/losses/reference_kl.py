@@ -9,7 +9,7 @@ so k3 is what is told, and k2 is what is trained. The weight takes samples of an
 what they are, truncated as in `trainer.losses.corrections`; without μ it is 1.
 """
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.corrections import BOUNDS
 from trainer.losses.ratios import k3, ratio

@@ -9,7 +9,7 @@ units are the loss's own. Stats are means over tokens; those by sign are over to
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flywheel.project import RLSection, TrainSection
+from flywheel.train_section import RLSection, TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.corrections import correction
 from trainer.losses.policy import POLICIES, PolicyLoss, Surrogate, region_of

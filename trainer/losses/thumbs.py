@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flywheel.errors import BadRecord
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses.contract import Component, Term
 from trainer.losses.streams import Streams, sums
 

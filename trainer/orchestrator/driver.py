@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.background import Background
 from trainer.orchestrator.contract import Learner, Player, Publisher, Standing, Visit
 from trainer.orchestrator.crew import LOST

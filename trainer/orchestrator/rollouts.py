@@ -13,7 +13,7 @@ from typing import Any
 from environments.attempt import FAILED
 from flywheel.errors import EngineError, Refused
 from flywheel.progress import report
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.background import Background
 from trainer.orchestrator.contract import Attempt, Complete, Learner, Lost, Played, Player, Visit
 from trainer.orchestrator.crew import LOST, Crew

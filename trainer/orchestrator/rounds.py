@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from flywheel.ids import seed_of
-from flywheel.project import CurriculumSection
 from flywheel.records import Problem
+from flywheel.train_section import CurriculumSection
 
 LATEST = 0.5
 """What a problem's latest visit counts in its pass rate, beside all before: the policy moves on."""

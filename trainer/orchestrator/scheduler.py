@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.contract import (
     Attempt,
     Complete,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from environments.attempt import Finished
-from flywheel.project import RLSection
 from flywheel.records import Problem, Trace, say
+from flywheel.train_section import RLSection
 from trainer.orchestrator.clock import run_virtually
 from trainer.orchestrator.contract import (
     Attempt,

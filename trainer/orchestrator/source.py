@@ -17,8 +17,8 @@ import msgspec
 from flywheel.durable import no_space, write
 from flywheel.errors import UsageError
 from flywheel.ids import digest
-from flywheel.project import CurriculumSection
 from flywheel.records import Problem
+from flywheel.train_section import CurriculumSection
 from trainer.orchestrator.contract import Visit
 from trainer.orchestrator.rounds import Rounds
 

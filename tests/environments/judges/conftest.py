@@ -4,7 +4,7 @@ from typing import Any, Protocol
 import pytest
 
 from environments.judges.judge import ModelJudge, open_judge
-from flywheel.project import JudgeSection
+from flywheel.judge_section import JudgeSection
 from tests.environments.judges.scripted_judge import Endpoint, scripted_judge
 
 

@@ -13,7 +13,8 @@ from environments.judges.contract import Judged
 from environments.judges.endpoint import seconds
 from environments.judges.judge import open_judge
 from flywheel.errors import MissingPart, ProjectError
-from flywheel.project import JudgeSection, load_project
+from flywheel.judge_section import JudgeSection
+from flywheel.project import load_project
 from flywheel.records import Image
 from tests.environments.judges.conftest import Opens
 from tests.environments.judges.scripted_judge import (

@@ -12,7 +12,7 @@ from environments.grading import Item, grade_all
 from environments.judges.contract import Judge
 from environments.judges.learned import LearnedJudge
 from environments.judges.verifier import QUESTION, score
-from flywheel.project import JudgeSection
+from flywheel.judge_section import JudgeSection
 from flywheel.records import Choice, Grade, ModelCall, Span, Trace, last_call, say
 from tests.environments.judges.conftest import Opens
 from tests.environments.judges.scripted_judge import Endpoint, completion

@@ -10,8 +10,8 @@ from environments.grading import Item, grade_all, score
 from environments.judges.judge import ModelJudge
 from environments.judges.standing import ANOTHER, NOT_CALIBRATED, standings
 from flywheel.errors import ProjectError
+from flywheel.judge_section import JudgeSection
 from flywheel.lineage import Calibration
-from flywheel.project import JudgeSection
 from flywheel.records import Choice, Grade, ModelCall, Span, Trace, say
 from tests.environments.judges.conftest import Opens
 from tests.environments.judges.scripted_judge import Endpoint, quoted

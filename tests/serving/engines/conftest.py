@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from flywheel.settings import Settings
 from serving.engines.client import EngineClient
 from serving.engines.process import EngineProcess

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from flywheel.errors import EngineError
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from flywheel.settings import Settings
 from serving.engines.client import EngineClient
 from serving.engines.fleet import Fleet

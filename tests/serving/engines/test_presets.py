@@ -7,7 +7,7 @@ import pytest
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines.preset_check import commands_of, complaints
 from serving.engines.presets import RESERVED, names, read_preset, role_of, spelled
 from serving.engines.vllm import VllmProcess

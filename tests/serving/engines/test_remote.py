@@ -16,7 +16,7 @@ import pytest
 
 from flywheel.errors import EngineError, FlywheelError, Refused, UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection
+from flywheel.serving_section import ServingSection
 from serving.engines import bounded
 from serving.engines.client import EngineClient
 from serving.engines.remote import RemoteVllm

@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from flywheel.errors import CorruptFile, MissingPart, UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection, load_project
+from flywheel.project import load_project
+from flywheel.serving_section import ServingSection
 from flywheel.settings import Settings
 from serving import server
 from serving.engines import vllm_command

@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 
 from flywheel.errors import MissingPart, Refused, UsageError
 from flywheel.home import Home
-from flywheel.project import ServingSection
 from flywheel.records import Trace, model_spans, say
+from flywheel.serving_section import ServingSection
 from serving import routing
 from serving.engines import vllm as vllm_module
 from serving.engines.client import EngineClient

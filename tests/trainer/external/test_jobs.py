@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 
 from flywheel.errors import CorruptFile, UsageError
-from flywheel.project import EnvironmentSection, TrainSection
 from flywheel.records import Problem, say
+from flywheel.section import EnvironmentSection
 from flywheel.settings import load
+from flywheel.train_section import TrainSection
 from trainer.external.arrive import arrive
 from trainer.external.contract import Handoff
 from trainer.external.table import ENGINES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses import COMPONENTS
 from trainer.losses.contract import Term
 from trainer.losses.streams import Streams

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flywheel.errors import BadRecord
-from flywheel.project import TrainSection
+from flywheel.train_section import TrainSection
 from trainer.losses import COMPONENTS, count_units, needs, reduce, settled
 from trainer.packing import Packed, pack
 from trainer.samples import Sample

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.concurrency import adapted
 from trainer.orchestrator.contract import Attempt, Load, Played
 from trainer.orchestrator.sharing import Slots

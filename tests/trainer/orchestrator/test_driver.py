@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flywheel.errors import EngineError, Refused
 from flywheel.progress import listen
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.clock import run_virtually
 from trainer.orchestrator.contract import Attempt, Complete, Played
 from trainer.orchestrator.crew import GONE_S

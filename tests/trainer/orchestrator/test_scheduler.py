@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.contract import Attempt, Complete, Facts, Kept, Played, Standing, Visit
 from trainer.orchestrator.scheduler import Scheduler
 from trainer.orchestrator.simulation import FINISHED, PROBLEM

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flywheel.errors import EngineError
-from flywheel.project import RLSection
+from flywheel.train_section import RLSection
 from trainer.orchestrator.clock import run_virtually
 from trainer.orchestrator.contract import Attempt, Played
 from trainer.orchestrator.driver import Outcome, orchestrate
