@@ -134,12 +134,13 @@ class Shadows:
 
 
 def copied(asked: Routed, shadow: Deployment) -> Routed:
-    """The same request, for the shadow and nobody else."""
+    """The same request, for the shadow and nobody else: no key's, as whose account it is not on."""
     return msgspec.structs.replace(
         asked,
         chat=asked.chat.unstreamed(),
         deployment=shadow,
         answers=shadow.name,
+        caller="",
         route=None,
         probability=None,
         response_id=f"shadow-{new_ulid().lower()}",

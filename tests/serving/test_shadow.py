@@ -8,10 +8,14 @@ import httpx
 import msgspec
 import pytest
 
+from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.records import Trace
-from serving import routing, shadow
+from serving import key_file, routing, shadow
+from serving.keys import Keys
 from serving.observing import Seen
+from storage.committer import commit
+from storage.usage import usage
 from tests.serving.running import Running, body, running
 from tests.serving.scripted_upstream import Upstream, upstream
 
@@ -25,13 +29,18 @@ def engine() -> Iterator[Upstream]:
 @pytest.fixture
 def gateway(tmp_path: Path, engine: Upstream) -> Iterator[Running]:
     with running(tmp_path, engine.url) as up:
-        now = routing.read(up.home)
-        other = Deployment(
-            name="support-v3", project="support", version=3, base_model="base", adapter="a"
-        )
-        route = msgspec.structs.replace(now.projects["support"], shadow=other, shadow_share=1.0)
-        routing.replace(up.home, msgspec.structs.replace(now, projects={"support": route}))
+        let_shadow(up)
         yield up
+
+
+def let_shadow(up: Running) -> None:
+    """`support-v3` gets a copy of each request."""
+    now = routing.read(up.home)
+    other = Deployment(
+        name="support-v3", project="support", version=3, base_model="base", adapter="a"
+    )
+    route = msgspec.structs.replace(now.projects["support"], shadow=other, shadow_share=1.0)
+    routing.replace(up.home, msgspec.structs.replace(now, projects={"support": route}))
 
 
 def post(gateway: Running, **more: object) -> httpx.Response:
@@ -75,6 +84,25 @@ def test_its_answer_is_a_trace_of_its_own_that_names_what_users_saw(
         ("support-v0", False),
         ("support-v3", True),
     }
+
+
+def test_its_tokens_are_on_no_keys_account_in_metrics_and_in_usage(
+    tmp_path: Path, engine: Upstream
+) -> None:
+    home = Home(tmp_path)
+    secret = key_file.add(home, key_file.Key(name="web", scopes=frozenset({"infer"})))
+    seen: list[Seen] = []
+    with running(tmp_path, engine.url, keys=Keys(home=home)) as up:
+        let_shadow(up)
+        up.gateway.observers.add(seen.append)
+        headers = {"authorization": f"Bearer {secret}"}
+        asked = httpx.post(up.url + "/v1/chat/completions", content=body(), headers=headers)
+        assert asked.status_code == 200
+        until(lambda: len(seen) == 2)
+    assert {(one.shadow, one.caller) for one in seen} == {(False, "web"), (True, "")}
+    commit(home)
+    accounts = {one.group["key"]: one.input_tokens for one in usage(home, ["key"])}
+    assert set(accounts) == {"web", None}
 
 
 @pytest.mark.parametrize(
