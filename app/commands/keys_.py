@@ -13,6 +13,7 @@ from app.durations import DURATION
 from app.start import start
 
 if TYPE_CHECKING:
+    from flywheel.home import Home
     from serving.key_file import Key
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
@@ -63,6 +64,7 @@ def add(
         until=None if expires is None else time.time_ns() + expires,
     )
     _show(name, key_file.add(home, key), as_json)
+    _warn_of_unknown(home, projects)
 
 
 @command.command("rotate")
@@ -75,7 +77,9 @@ def rotate(name: str, grace: int, as_json: bool) -> None:
     home = start().at()
     from serving import key_file
 
-    _show(name, key_file.rotate(home, name, grace), as_json)
+    secret, now = key_file.rotate(home, name, grace), time.time_ns()
+    key = (key_file.read(home) or {})[name]
+    _show(name, secret, as_json, old_until=max(_ends(key, now), default=now))
 
 
 @command.command("revoke")
@@ -115,14 +119,20 @@ def described(key: "Key", now: int) -> dict[str, Any]:
     """Without its hashes, which are nobody's to read."""
     said = msgspec.to_builtins(key)
     said.pop("issued", None)
-    secrets = sum(one.until is None or one.until > now for one in key.issued)
+    ending = _ends(key, now)
     return {
         **said,
         "scopes": sorted(key.scopes),
         "projects": None if key.projects is None else sorted(key.projects),
         "state": key.state(now),
-        "secrets": secrets,
+        "secrets": sum(one.until is None or one.until > now for one in key.issued),
+        "old_until": max(ending, default=None),
     }
+
+
+def _ends(key: "Key", now: int) -> list[int]:
+    """When those of its secrets end that a rotation left for a while."""
+    return [one.until for one in key.issued if one.until is not None and one.until > now]
 
 
 def _line(key: "Key", now: int) -> str:
@@ -137,8 +147,9 @@ def _line(key: "Key", now: int) -> str:
         if count is not None
     ]
     ends = "" if key.until is None else f"; until {_day(key.until)}"
-    held = sum(one.until is None or one.until > now for one in key.issued)
-    rotating = f"; {held} secrets hold while it is rotated" if held > 1 else ""
+    ending = _ends(key, now)
+    old = f"{len(ending)} old secrets hold" if len(ending) > 1 else "an old secret holds"
+    rotating = f"; {old} until {_day(max(ending))}" if ending else ""
     return (
         f"{key.name:<20} {key.state(now):<8} {', '.join(sorted(key.scopes))}; {projects}; "
         f"{', '.join(limits) or 'no limits'}{ends}{rotating}"
@@ -149,9 +160,27 @@ def _day(moment: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment / 1e9))
 
 
-def _show(name: str, secret: str, as_json: bool) -> None:
+def _warn_of_unknown(home: "Home", projects: Sequence[str]) -> None:
+    """A key may come before its project's first start, so it is issued all the same."""
+    from app.named import without_traces as known
+
+    if unknown := sorted({*projects}.difference(there := known(home))):
+        echo(
+            f"no project {', '.join(unknown)} is known in this home yet (there is "
+            f"{', '.join(there) or 'none'}): the key lets nobody in there until one of that name "
+            "is served",
+            err=True,
+        )
+
+
+def _show(name: str, secret: str, as_json: bool, *, old_until: int | None = None) -> None:
+    """`old_until`: when the secret before this one ends. None = there is none."""
     if as_json:
-        echo_json({"name": name, "key": secret})
+        ends = {} if old_until is None else {"old_until": old_until}
+        echo_json({"name": name, "key": secret, **ends})
         return
     echo(secret)
-    echo(f"{name}: the line above is its key, shown this once", err=True)
+    over = old_until is not None and old_until <= time.time_ns()
+    old = "has ended" if over else f"holds until {_day(old_until or 0)}"
+    rest = "" if old_until is None else f"; the old one {old}"
+    echo(f"{name}: the line above is its key, shown this once{rest}", err=True)

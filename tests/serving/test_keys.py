@@ -143,10 +143,23 @@ def test_the_command_shows_a_secret_once_and_lists_none(tmp_path: Path) -> None:
     made = call("keys", "add", "shop", "--project", "a", "--tokens", 9, "--json", home=at).object()
     keys = Keys(home=Home(at))
     assert status(keys, made["key"]) == 200 and status(keys, made["key"], "admin") == 403
+    turned = call("keys", "rotate", "shop", "--grace", "2h", "--json", home=at).object()
+    (held,) = call("keys", "list", "--json", home=at).object()["keys"]
+    assert (held["secrets"], held["old_until"]) == (2, turned["old_until"])
+    assert "an old secret holds until 20" in call("keys", "list", home=at).out
     said = call("keys", "rotate", "shop", "--grace", "0s", home=at)
-    assert status(keys, made["key"]) == 401 and status(keys, said.out.strip()) == 200
+    assert "the old one has ended" in said.err
+    assert (
+        status(keys, made["key"]) == status(keys, turned["key"]) == 401
+        and status(keys, said.out.strip()) == 200
+    )
     listed = call("keys", "list", "--json", home=at)
     (one,) = listed.object()["keys"]
     assert (one["name"], one["state"], one["tokens_per_minute"]) == ("shop", "valid", 9)
     assert "digest" not in listed.out and said.out.strip() not in listed.out
     assert call("keys", "revoke", "nobody", home=at).code == 2
+
+
+def test_a_key_of_a_project_that_nobody_knows_yet_is_issued_and_told_of(tmp_path: Path) -> None:
+    said = call("keys", "add", "early", "--project", "nosuch", home=tmp_path / "home")
+    assert said.code == 0 and "no project nosuch is known in this home yet" in said.err
