@@ -1,6 +1,7 @@
 """`flywheel status`: what serves, what runs, what waits."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,10 +11,14 @@ from app.start import start
 
 
 @click.command("status")
+@click.argument("project", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-def command(as_json: bool) -> None:
-    """What serves, what runs, what waits in this home."""
-    found = status(start().at())
+def command(project: Path | None, as_json: bool) -> None:
+    """What serves, what runs, what waits in this home; of PROJECT alone, where it is named."""
+    home = start().at()
+    from flywheel.project import load_project
+
+    found = status(home, None if project is None else load_project(project).name)
     if as_json:
         echo_json(found)
         return
@@ -74,8 +79,12 @@ MEANING = {
 }
 
 
-def status(home: Any) -> dict[str, Any]:
-    """The same, as one object."""
+def status(home: Any, project: str | None = None) -> dict[str, Any]:
+    """The same, as one object.
+
+    Args:
+        project: only this one; None = all.
+    """
     import msgspec
 
     from app.views.progress_data import locked
@@ -87,7 +96,8 @@ def status(home: Any) -> dict[str, Any]:
 
     server, routing = running(home), read(home)
     projects: dict[str, Any] = {}
-    for name in sorted({*routing.projects, *known_projects(home)}):
+    there = sorted({*routing.projects, *known_projects(home)})
+    for name in there if project is None else [project]:
         route = routing.projects.get(name)
         turn = turn_under_way(home, name)
         decisions = sorted(records(home, "decision", project=name), key=lambda one: one.at)

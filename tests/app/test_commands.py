@@ -110,6 +110,7 @@ def test_a_home_where_nothing_happened_says_so(flywheel: Flywheel, tmp_path: Pat
     assert (found["server"], sum(found["waiting"].values()), found["projects"]) == (None, 0, {})
     said = flywheel("status")
     assert said.code == 0 and "none yet" in said.out
+    assert list(flywheel("status", SORTING, "--json").object()["projects"]) == ["sorting"]
 
 
 def test_status_tells_a_stopped_turn_from_one_under_way_and_a_server_that_starts(
@@ -177,7 +178,7 @@ def test_status_and_lineage_tell_of_the_promotion(flywheel: Flywheel, promoted: 
     trace = next(link["id"] for link in chain["links"] if link["kind"] == "trace")
     back = flywheel("lineage", trace, "--json", home=promoted.home).object()
     assert "sorting-v1" in [link["id"] for link in back["links"]]
-    ingested = flywheel("ingest", "--json", home=promoted.home)
+    ingested = flywheel("ingest", promoted.project, "--json", home=promoted.home)
     assert ingested.code == 0 and ingested.object()["segments"] == 0
 
 
