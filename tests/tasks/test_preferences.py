@@ -1,5 +1,6 @@
 """What people, files and rewards prefer comes out of a real store as labelled rows."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -213,12 +214,19 @@ def test_preferences_that_the_gateway_was_told_are_pairs(home: Home, turn_of: An
         prefers("a", "b", chosen="b", rejected="a"),
         prefers("a", "c", chosen="a", rejected="c"),
         prefers(span.id, "0-1", chosen=1, rejected=0),
+        prefers(span.id, "0-7", chosen=7, rejected=0),
     )
     assert labels(candidates(turn_of("dpo"))) == {
         ("long", "chosen", "feedback"),
         ("short", "rejected", "feedback"),
         ("fancy", "chosen", "feedback"),
         ("plain", "rejected", "feedback"),
+    }
+    noted = json.loads((home.runs / "run" / "stated.json").read_bytes())
+    beyond = "a number beyond the answers that its response has"
+    assert noted == {
+        "preferences": 4,
+        "left_out": {beyond: 1, "the two answer different prompts": 1},
     }
 
 
