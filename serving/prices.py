@@ -47,7 +47,7 @@ def price_of(deployment: Deployment, terms: ProjectTerms) -> Price | str:
                 cached=found.cached,
                 cache_write=found.cache_write,
             )
-    return f"no price of {names[0]} is known: [prices]"
+    return f"no price of {names[0]} was in [prices] when it was recorded"
 
 
 def cost_of(usage: Usage, price: Price | str) -> tuple[float | None, str | None]:

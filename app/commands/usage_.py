@@ -9,6 +9,7 @@ import msgspec
 from app.cli import echo, echo_json
 from app.durations import MOMENT
 from app.start import start
+from flywheel.errors import UsageError
 
 if TYPE_CHECKING:
     from storage.usage import Used
@@ -29,12 +30,18 @@ def command(
 ) -> None:
     """What passed through the gateway: calls, tokens, and dollars at the project's [prices].
 
-    A sum that some calls are missing from says over how many it is, and why.
+    A sum that some calls are missing from says over how many it is, and why. Prices hold for calls
+    recorded afterwards.
     """
     home = start().at()
+    from app.named import projects
     from storage.overview import waiting
     from storage.usage import usage
 
+    if project is not None and project not in (known := projects(home)):
+        raise UsageError(
+            f"no project {project} is known here; there is {', '.join(known) or 'none'}"
+        )
     found = usage(home, by, project=project, since=since, until=until)
     waits = waiting(home)
     if as_json:
@@ -69,8 +76,12 @@ def _figures(one: "Used") -> list[str]:
     mark = "" if one.counted == one.calls else "*"
     tokens = (one.input_tokens, one.cached_input_tokens, one.output_tokens)
     counts = ["?" if count is None else f"{count:,}{mark}" for count in tokens]
-    dollars = "?" if one.cost_usd is None else f"{one.cost_usd:,.4f}{'+' if one.partial else ''}"
+    dollars = "?" if one.cost_usd is None else f"{_dollars(one.cost_usd)}{'+' * one.partial}"
     return [f"{one.calls:,}", f"{one.failed:,}", *counts, dollars]
+
+
+def _dollars(cost: float) -> str:
+    return "<0.0001" if 0 < cost < 0.0001 else f"{cost:,.4f}"
 
 
 def _notes(found: "Sequence[Used]") -> list[str]:

@@ -69,12 +69,10 @@ def waiting(home: Home) -> dict[str, int]:
 
 def projects(home: Home) -> list[str]:
     """Every project that a command named, that serves, or that has traces."""
-    from app.views.frame_data import projects as asked
-    from flywheel.known import known
-    from serving.routing import read
+    from app.named import projects as asked
+    from app.named import without_traces
 
-    named = tuple(sorted({*known(home), *read(home).projects}))
-    return by_sequence(home, "projects", lambda: asked(home), named)
+    return by_sequence(home, "projects", lambda: asked(home), tuple(without_traces(home)))
 
 
 def server(home: Home) -> Server | None:

@@ -79,7 +79,7 @@ def test_a_price_is_the_providers_own_then_that_of_its_model_or_of_what_we_serve
         return found if isinstance(found, str) else found.input
 
     assert [price(2), price(3), price(3, "priced"), price(3, "half")] == [0.2, 0.1, 1.0, 5.0]
-    assert price(3, "other") == "no price of small is known: [prices]"
+    assert price(3, "other") == "no price of small was in [prices] when it was recorded"
     assert "no provider gone" in str(price(3, "gone"))
     assert "support-v2" in str(price_of(_deployment(2, None), ProjectTerms()))
 
@@ -119,4 +119,6 @@ def test_each_recorded_call_has_its_cost_or_why_it_has_none(tmp_path: Path) -> N
         assert "cost" not in span.attributes
     for span in calls[2:]:
         assert span.call.cost_usd is None
-        assert span.attributes["cost"] == "no price of support-v0 is known: [prices]"
+        assert (
+            span.attributes["cost"] == "no price of support-v0 was in [prices] when it was recorded"
+        )

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.commands.usage_ import _dollars
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.records import Trace, Usage
@@ -98,5 +99,15 @@ def test_the_command_prints_a_table_and_what_is_missing_from_it(filled: Home) ->
     assert "+  part of the cost is not known: no price of shop-v2" in said
     assert "the tokens of 1 of 6 calls are not known" in said
     found = call("usage", "--project", "shop", "--since", "2026-12-01", "--json", home=filled.root)
+    nobody = call("usage", "--project", "zzz", home=filled.root)
+    assert nobody.code == 2 and "no project zzz is known here; there is other, shop" in nobody.err
     (only,) = found.object()["usage"]
     assert (only["calls"], only["group"]) == (2, {"project": "shop"})
+
+
+def test_a_sum_that_is_small_is_not_none() -> None:
+    assert [_dollars(cost) for cost in (0.0, 0.00004, 1234.5)] == [
+        "0.0000",
+        "<0.0001",
+        "1,234.5000",
+    ]
