@@ -190,7 +190,8 @@ def load_project(path: Path) -> Project:
     """
     file = path / "flywheel.toml" if path.is_dir() else path
     if not file.is_file():
-        raise ProjectError(f"no flywheel.toml at {file}: `flywheel init {path}` writes one")
+        where = path.resolve() if path.is_dir() else path
+        raise ProjectError(f"no flywheel.toml at {where}: `flywheel init {path}` writes one")
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

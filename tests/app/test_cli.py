@@ -74,6 +74,7 @@ def test_every_command_has_its_file_and_every_file_its_command() -> None:
         (("turn", "nowhere"), "no flywheel.toml at nowhere"),
         (("serve", "nowhere"), "no flywheel.toml at nowhere"),
         (("rollback", "nowhere"), "no flywheel.toml at nowhere"),
+        (("route",), f"no flywheel.toml at {os.sep}"),
         (("import", "nowhere"), "nowhere"),
         (("import", ".", "--max-line", "0"), "--max-line"),
         (("import", ".", "--project", "nowhere"), "no flywheel.toml at nowhere"),
