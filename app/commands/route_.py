@@ -87,10 +87,22 @@ def _shadow(
         set_shadow(home, provider, share, engine=engine, verify=dict, by=by, reason=why)
         _committed(home)
         return
+    _must_be_there(home, project, who)
     path = turnable(folder, settings)
     from flows.shadow import shadow
 
     shadow(path, who, share, by, why)
+
+
+def _must_be_there(home: "Home", project: "Project", who: str) -> None:
+    from serving.registry import Registry
+    from serving.registry_versions import version_of
+
+    try:
+        version_of(Registry(home), project.name, who)
+    except UsageError as error:
+        providers = ", ".join(project.providers) or "none"
+        raise UsageError(f"--shadow {who}: {error}; providers: {providers}") from error
 
 
 def _parted(said: str) -> tuple[str, float]:
@@ -143,6 +155,8 @@ def _tell(route: "ProjectRoute", project: "Project") -> None:
     ways = in_order(route.champion, route, project.serving)[1:]
     names = ", then ".join(f"{one.name}{_where(one)}" for one in ways)
     echo(f"where it fails: {names}" if names else "where it fails nobody stands in for it")
+    if "previous" in project.serving.fallbacks and not route.fallbacks and route.previous is None:
+        echo("not previous, which [serving] fallbacks names: nothing was replaced yet")
     if route.previous is not None:
         echo(f"before it: {route.previous.name}; `flywheel rollback` puts it back")
 

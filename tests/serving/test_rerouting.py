@@ -156,6 +156,11 @@ def test_the_command_shows_and_changes(
     assert [one["name"] for one in kept["fallbacks"]] == ["support-v0"]
     assert "copy" not in said("--shadow", "off", "--fallback", "off")
     assert len(decisions(home)) == 4 and "ann" in {one.by for one in decisions(home)}
+    with pytest.raises(UsageError, match=r"nosuch: .* there are: none; providers: openai"):
+        said("--shadow", "nosuch:50%")
+    text = file.read_text().replace('["openai"]', '["previous"]')
+    file.write_text(text)
+    assert "not previous, which [serving] fallbacks names: nothing was" in said("--show")
     for wrong in (("--shadow", "openai"), ("--shadow", "openai:0"), ("--fallback", "nobody")):
         with pytest.raises(UsageError):
             said(*wrong)
