@@ -56,10 +56,11 @@ class Reloading:
             self.problem = str(error)
             _log.error("not reloaded, all goes on as it was: %s", error)
             return False
-        self.problem = _left(self._projects[0], now[0])
+        before, self.problem = self.problem, _left(self._projects[0], now[0])
         if self.problem:
             _log.warning("%s", self.problem)
-        _log.info("the projects' files were read again")
+        well = ": all is well again" if before and not self.problem else ""
+        _log.info("the projects' files were read again%s", well)
         return True
 
     def _look(self) -> list[tuple[int, int] | None]:

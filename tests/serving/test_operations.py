@@ -108,7 +108,10 @@ def test_a_log_line_is_one_json_object_whatever_it_says(caplog: pytest.LogCaptur
     assert "refusal" not in said  # it is not known
 
 
-def test_a_reload_takes_what_is_sound_and_names_what_needs_a_start(tmp_path: Path) -> None:
+def test_a_reload_takes_what_is_sound_and_names_what_needs_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "flywheel.server")
     file = tmp_path / "flywheel.toml"
     file.write_text(TOML)
     reloading = Reloading([load_project(tmp_path)])
@@ -120,6 +123,9 @@ def test_a_reload_takes_what_is_sound_and_names_what_needs_a_start(tmp_path: Pat
     assert reloading._take() and "[serving] port" in str(reloading.problem)
     file.write_text(TOML.replace('"support"', '"other"'))
     assert not reloading._take() and "'other'" in str(reloading.problem)
+    assert "well again" not in caplog.text
+    file.write_text(TOML)
+    assert reloading._take() and caplog.messages[-1].endswith("all is well again")
 
 
 def test_a_reload_reaches_all_parts_and_splits_among_the_processes_that_there_are(
