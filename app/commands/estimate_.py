@@ -32,11 +32,13 @@ def command(
     Tools are answered from the record. Where routing drew between it and the champion, the logged
     probabilities give a second estimate. Nothing that serves changes.
     """
-    folder = turnable(project, start(progress=True))
+    settings = start(progress=True)
+    folder = turnable(project, settings)
     from flows.estimate import estimate
     from tasks.problems import moment_of
 
     found: Any = estimate(folder, version, sample, by, moment_of(since) if since else None)
+    found = {**found, "plot": str(settings.at().path(found["plot"]).resolve())}
     echo_json(found) if as_json else _tell(found)
 
 

@@ -44,7 +44,8 @@ def command(
         if as_json:
             echo_json({"url": at.url, "engine_url": at.engine_url, "pid": at.pid})
         else:
-            echo(f"{', '.join(at.projects)} answers at {at.url}/v1; Ctrl-C stops it")
+            answer = "answers" if len(at.projects) == 1 else "answer"
+            echo(f"{', '.join(at.projects)} {answer} at {at.url}/v1; Ctrl-C stops it")
 
     if engine is not None:
         settings = settings.model_copy(update={"engine": engine})
