@@ -5,6 +5,7 @@ In the server's own process it is `Board`; a gateway process asks it through `As
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from serving.control import Asks, Channel, Heard, Said
@@ -66,10 +67,10 @@ class Board:
 
 
 class AskedBoard:
-    """In a gateway process."""
+    """In a gateway process: `now` is how it stands, which is told before it asks how all do."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, now: Callable[[], Heard]) -> None:
+        self._channel, self._now = channel, now
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
 
@@ -89,6 +90,7 @@ class AskedBoard:
         self._number += 1
         number = self._number
         self._asked[number] = asyncio.get_running_loop().create_future()
+        self._channel.send(self._now())
         self._channel.send(Asks(number=number, what=what))
         try:
             async with asyncio.timeout(_WAIT_S):
@@ -102,7 +104,7 @@ class AskedBoard:
 class OwnBoard:
     """Of one gateway that runs alone in its process: what it hears is its own."""
 
-    def __init__(self, board: Board, now: Any) -> None:
+    def __init__(self, board: Board, now: Callable[[tuple[Seen, ...]], Heard]) -> None:
         self._board, self._now, self._seen = board, now, list[Seen]()
 
     def hear(self, seen: Seen) -> None:

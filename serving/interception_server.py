@@ -68,5 +68,5 @@ async def _running(web: Web, sockets: list[Socket] | None) -> AsyncIterator[None
             await asyncio.sleep(0.001)
         yield
     finally:
-        web.should_exit = True
+        web.stop()
         await task

@@ -31,7 +31,7 @@ from serving.watch import Watch
 from serving.worker import DRAIN_S
 from serving.workers import Workers
 
-_TELL_S = 0.1
+_TELL_S = 0.25
 Begin = Callable[[str], None]
 """What must be done before the first request is let in; gets the engine's URL."""
 

@@ -7,6 +7,7 @@ stop, it finishes its streams first.
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -36,6 +37,9 @@ from serving.terms import Terms
 DRAIN_S = 30
 """How long streams may go on after it was told to stop."""
 _TELL_S = 0.25
+"""After which a request that ended is told of, with those that ended meanwhile."""
+_STILL_S = 1.0
+"""How often it says how it stands while nothing ends."""
 _log = logging.getLogger("flywheel.gateway")
 
 
@@ -52,11 +56,12 @@ class Worker:
         )
         self._begun_with = projects[0].serving
         self._seen: list[Seen] = []
-        self.gateway.observers.add(self._seen.append)
+        self._ended = asyncio.Event()
+        self.gateway.observers.add(self._hear)
 
     async def run(self, listening: socket.socket, control: socket.socket) -> None:
         channel = await Channel.over(control)
-        self._board = AskedBoard(channel)
+        self._board = AskedBoard(channel, self._heard)
         self.gateway.report_to(self._board)
         web = Web(
             uvicorn.Config(
@@ -74,7 +79,7 @@ class Worker:
             )
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, _told, web)
+            asyncio.get_running_loop().add_signal_handler(number, web.stop)
         obeying = asyncio.create_task(self._obey(channel, web))
         telling = asyncio.create_task(self._tell(channel, web))
         try:
@@ -126,19 +131,21 @@ class Worker:
             await asyncio.sleep(0.01)
         channel.send(Ready())
         while True:
-            await asyncio.sleep(_TELL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STILL_S):
+                    await self._ended.wait()
+                    await asyncio.sleep(_TELL_S)
+            self._ended.clear()
             channel.send(self._heard())
+
+    def _hear(self, seen: Seen) -> None:
+        self._seen.append(seen)
+        self._ended.set()
 
     def _heard(self) -> Heard:
         seen = tuple(self._seen)
         self._seen.clear()
         return self.gateway.stands(seen)
-
-
-def _told(web: uvicorn.Server) -> None:
-    """The first time we finish what runs; the second time we do not."""
-    web.force_exit = web.should_exit
-    web.should_exit = True
 
 
 def main(arguments: list[str] | None = None) -> int:

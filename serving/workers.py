@@ -25,7 +25,10 @@ from serving.observing import Seen
 
 _ROOT = Path(__file__).resolve().parent.parent
 _READY_S = 120.0
-_LOOK_S = 0.1
+_LOOK_S = 1.0
+_ENDED_S = 0.05
+"""From the end of what one says to the end of its process."""
+_BEGUN_S = 0.025
 _log = logging.getLogger("flywheel.server")
 
 
@@ -49,6 +52,7 @@ class Workers:
         self._ready: dict[int, asyncio.Event] = {}
         self._pings: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gone = asyncio.Event()
         self._engine: Engine | None = None
         self.health: Callable[[], dict[str, Any]] = dict
         """What the server adds to `/health`."""
@@ -73,14 +77,18 @@ class Workers:
                 while not all(self._answers(kept.child.pid) for kept in self._kept):
                     if any(kept.child.poll() for kept in self._kept):
                         raise EngineError(f"a gateway process does not start: see {self._log}")
-                    await asyncio.sleep(_LOOK_S / 4)
+                    await asyncio.sleep(_BEGUN_S)
         except TimeoutError as error:
             raise EngineError(f"a gateway process does not start: see {self._log}") from error
 
     async def keep(self) -> None:
         """Until it is cancelled: starts again whoever died."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._gone.wait()
+                    await asyncio.sleep(_ENDED_S)
+            self._gone.clear()
             for kept in self._kept:
                 if kept.tend():
                     _log.error("a gateway process died and was started again")
@@ -178,6 +186,7 @@ class Workers:
             self._ready.pop(pid, None)
             self._pings.pop(pid, None)
             self._board.forget(pid)
+            self._gone.set()
 
     async def _told(self, asks: Asks) -> Any:
         if asks.what == "metrics":
