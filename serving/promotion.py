@@ -147,16 +147,11 @@ def rollback(
         killed = read_intent(home, project)
         settle(home, project, registry, engine)
         route = routing.read(home).projects.get(project)
-        if (
-            killed
-            and route
-            and killed.kind == "rollback"
-            and killed.target == route.champion
-            and not killed.decided
-        ):
-            return route.champion
         if route is None or route.previous is None:
             raise UsageError(f"{project} has no previous deployment to go back to")
+        unsaid = ("rollback", False, route.champion)
+        if killed and (killed.kind, killed.decided, killed.target) == unsaid:
+            return route.champion
         intent = Intent(
             id=new_ulid(),
             kind="rollback",
@@ -169,21 +164,29 @@ def rollback(
             ends=route.challenger,
         )
         begin(home, intent)
-        try:
-            if engine is not None:
-                load(home, route.previous, engine)
-        except Refused as error:
-            conclude(home, intent, "refused", "serving", str(error))
-            raise
-        except EngineError as error:
-            _log.warning("rolling %s back without its engine: %s", project, error)
-        back = without_challenger(with_champion(route, route.previous))
-        new = replace_route(home, route, back)
-        report("answering from now on", 0, None, route.previous.name)
+        new = _go_back(home, intent, route, engine)
         finish(home, intent, new, registry)
         if route.challenger is not None and engine is not None:
             unload(home, route.challenger, engine)
         return route.previous
+
+
+def _go_back(
+    home: Home, intent: Intent, route: ProjectRoute, engine: AdapterHost | None
+) -> ProjectRoute:
+    """Load, replace. What was taken out does not come back as who stands in for the champion."""
+    try:
+        if engine is not None:
+            load(home, intent.target, engine)
+    except Refused as error:
+        conclude(home, intent, "refused", "serving", str(error))
+        raise
+    except EngineError as error:
+        _log.warning("rolling %s back without its engine: %s", intent.project, error)
+    back = without_challenger(with_champion(route, intent.target))
+    new = replace_route(home, route, msgspec.structs.replace(back, rolled_back=True))
+    report("answering from now on", 0, None, intent.target.name)
+    return new
 
 
 def _compared_with(home: Home, evaluation_id: str | None) -> str | None:

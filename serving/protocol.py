@@ -64,6 +64,7 @@ def with_champion(seen: ProjectRoute, champion: Deployment) -> ProjectRoute:
         seen,
         champion=champion,
         previous=seen.champion,
+        rolled_back=False,
         challenger=None if ends else seen.challenger,
         share=0.0 if ends else seen.share,
         since=None if ends or seen.challenger is None else time.time_ns(),

@@ -93,17 +93,16 @@ def end_shadow(
 
 
 def set_fallbacks(
-    home: Home, project: str, fallbacks: tuple[Deployment, ...], *, by: str, reason: str
+    home: Home, project: str, fallbacks: tuple[str, ...], *, by: str, reason: str
 ) -> ProjectRoute:
     """
     Args:
-        fallbacks: () = those that the project's file names.
+        fallbacks: names as in [serving] fallbacks; () = those that the project's file has.
     """
     with alone(home, project):
         route = _route(home, project, None)
         new = msgspec.structs.replace(route, fallbacks=fallbacks)
-        names = ", ".join(one.name for one in fallbacks) or "whom the project's file names"
-        what = f"where the champion fails, {names} answer"
+        what = f"where the champion fails, {', '.join(fallbacks) or 'whom its file names'} answer"
         intent = _intent(home, new, route.champion, what, by, reason)
         begin(home, intent)
         return _changed(home, intent, route, new)

@@ -27,6 +27,8 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     champion: Deployment
     previous: Deployment | None = None
     """Stays loaded, so that rolling back is instant. None = nothing was replaced yet."""
+    rolled_back: bool = False
+    """Whether a rollback took `previous` out: it stands in for nobody then."""
     challenger: Deployment | None = None
     """Is compared with the champion; None = none runs."""
     share: Share = 0.0
@@ -37,8 +39,9 @@ class ProjectRoute(Record, frozen=True, kw_only=True):
     shadow: Deployment | None = None
     """Is asked a copy of some requests; nobody sees what it answers but the record."""
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    fallbacks: tuple[Deployment, ...] = ()
-    """Who answers where the chosen one fails, in this order."""
+    fallbacks: tuple[str, ...] = ()
+    """Who answers where the chosen one fails, in order, by name as in [serving] fallbacks; () =
+    those."""
 
 
 class Routing(Record, frozen=True, kw_only=True):
@@ -86,9 +89,9 @@ def is_external(deployment: Deployment) -> bool:
 
 
 def standing(route: ProjectRoute) -> tuple[Deployment, ...]:
-    """All that the route names, each once: champion first, then previous, challenger, shadow and
-    fallbacks. The engine holds those of them that are not external."""
-    held = (route.champion, route.previous, route.challenger, route.shadow, *route.fallbacks)
+    """All deployments of the route, each once: champion first, then previous, challenger and
+    shadow. The engine holds those of them that are not external."""
+    held = (route.champion, route.previous, route.challenger, route.shadow)
     return tuple({one.name: one for one in held if one is not None}.values())
 
 

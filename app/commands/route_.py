@@ -117,20 +117,13 @@ def _parted(said: str) -> tuple[str, float]:
 
 
 def _fallbacks(home: "Home", project: "Project", names: tuple[str, ...], by: str, why: str) -> None:
-    from serving.fallbacks import fallback
     from serving.rerouting import set_fallbacks
 
-    route, known = _route(home, project), {"previous", "base", *project.providers}
-    named = () if names == ("off",) else names
-    found = []
+    named, known = () if names == ("off",) else names, {"previous", "base", *project.providers}
     for name in named:
         if name not in known:
             raise UsageError(f"--fallback {name}: there is {', '.join(sorted(known))}")
-        one = fallback(name, route)
-        if one is None:
-            raise UsageError(f"--fallback {name}: nothing was replaced yet")
-        found.append(one)
-    set_fallbacks(home, project.name, tuple(found), by=by, reason=why)
+    set_fallbacks(home, project.name, named, by=by, reason=why)
     _committed(home)
 
 
@@ -144,7 +137,7 @@ def _route(home: "Home", project: "Project") -> "ProjectRoute":
 
 
 def _tell(route: "ProjectRoute", project: "Project") -> None:
-    from serving.fallbacks import in_order
+    from serving.fallbacks import fallback, in_order
 
     rest = 1 - route.share
     echo(f"{route.champion.name} answers {rest:.1%} of the requests{_where(route.champion)}")
@@ -155,8 +148,10 @@ def _tell(route: "ProjectRoute", project: "Project") -> None:
     ways = in_order(route.champion, route, project.serving)[1:]
     names = ", then ".join(f"{one.name}{_where(one)}" for one in ways)
     echo(f"where it fails: {names}" if names else "where it fails nobody stands in for it")
-    if "previous" in project.serving.fallbacks and not route.fallbacks and route.previous is None:
-        echo("not previous, which [serving] fallbacks names: nothing was replaced yet")
+    named = route.fallbacks or project.serving.fallbacks
+    if "previous" in named and fallback("previous", route) is None:
+        why = "it was rolled back" if route.rolled_back else "nothing was replaced yet"
+        echo(f"not previous, which is named: {why}")
     if route.previous is not None:
         echo(f"before it: {route.previous.name}; `flywheel rollback` puts it back")
 

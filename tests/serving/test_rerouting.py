@@ -16,8 +16,12 @@ from flywheel import failpoints
 from flywheel.errors import Refused, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Decision, Deployment
+from flywheel.serving_section import ServingSection
 from serving import routing
+from serving.fallbacks import in_order
 from serving.keeper import adapters_of
+from serving.promotion import rollback
+from serving.protocol import replace_route, with_champion
 from serving.reconcile import settle
 from serving.rerouting import end_shadow, set_fallbacks, set_shadow
 from serving.routing import external_deployment
@@ -124,8 +128,8 @@ def test_a_provider_needs_no_engine_and_odd_shares_are_told(home: Home) -> None:
     with pytest.raises(UsageError, match="champion"):
         base = routing.base_deployment("support", "base")
         set_shadow(home, base, 0.5, engine=None, verify=dict, **BY)
-    set_fallbacks(home, "support", (other,), **BY)
-    assert routing.read(home).projects["support"].fallbacks == (other,)
+    set_fallbacks(home, "support", ("openai",), **BY)
+    assert routing.read(home).projects["support"].fallbacks == ("openai",)
 
 
 def test_the_command_shows_and_changes(
@@ -153,17 +157,45 @@ def test_the_command_shows_and_changes(
     assert "support-openai gets a copy of 10.0%" in shown
     said("--fallback", "base", "--json")
     kept = json.loads(capfd.readouterr().out)
-    assert [one["name"] for one in kept["fallbacks"]] == ["support-v0"]
+    assert kept["fallbacks"] == ["base"]
     assert "copy" not in said("--shadow", "off", "--fallback", "off")
     assert len(decisions(home)) == 4 and "ann" in {one.by for one in decisions(home)}
     with pytest.raises(UsageError, match=r"nosuch: .* there are: none; providers: openai"):
         said("--shadow", "nosuch:50%")
     text = file.read_text().replace('["openai"]', '["previous"]')
     file.write_text(text)
-    assert "not previous, which [serving] fallbacks names: nothing was" in said("--show")
+    assert "not previous, which is named: nothing was replaced yet" in said("--show")
     for wrong in (("--shadow", "openai"), ("--shadow", "openai:0"), ("--fallback", "nobody")):
         with pytest.raises(UsageError):
             said(*wrong)
+
+
+def test_previous_is_whom_the_champion_replaced_and_never_whom_a_rollback_took_out(
+    home: Home, engine: ScriptedEngine
+) -> None:
+    set_fallbacks(home, "support", ("previous", "openai"), **BY)
+
+    def stand_in() -> list[str]:
+        route, section = routing.read(home).projects["support"], ServingSection()
+        return [one.name for one in in_order(route.champion, route, section)[1:]]
+
+    def promoted(number: int) -> None:
+        seen = routing.read(home).projects["support"]
+        replace_route(home, seen, with_champion(seen, version(home, number)))
+
+    def back() -> None:
+        rollback(home, "support", engine=engine, registry=None, **BY)
+
+    assert stand_in() == ["support-openai"], "nothing was replaced yet"
+    for number in (1, 2):
+        promoted(number)
+        assert stand_in() == [f"support-v{number - 1}", "support-openai"]
+    back()
+    assert stand_in() == ["support-openai"], "nor does version 2, which was taken out"
+    back()
+    assert stand_in() == ["support-openai"], "the one that came back for it was taken out too"
+    promoted(3)
+    assert stand_in() == ["support-v2", "support-openai"]
 
 
 def test_who_is_named_first_answers_until_something_was_promoted() -> None:
