@@ -15,6 +15,32 @@ def masked(data: bytes, key: str | None) -> bytes:
     return data.replace(key.encode(), MASK)
 
 
+class Masking:
+    """The same for what comes in pieces, wherever it is cut: what a piece ends with and the key may
+    begin with waits for the next one."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key.encode() if key and len(key) >= _SHORTEST else b""
+        self._kept = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What can be told now; b"" = more must come first."""
+        key = self._key
+        if not key:
+            return piece
+        data = (self._kept + piece).replace(key, MASK)
+        at = data.find(key[:1], max(len(data) - len(key) + 1, 0))
+        while at >= 0 and not key.startswith(data[at:]):
+            at = data.find(key[:1], at + 1)
+        self._kept = b"" if at < 0 else data[at:]
+        return data if at < 0 else data[:at]
+
+    def rest(self) -> bytes:
+        """What waited; to be called once, at the end."""
+        kept, self._kept = self._kept, b""
+        return kept
+
+
 def why_no_key(key: str) -> str | None:
     """Why `key` cannot be sent in a header; None = it can. The reason does not hold it."""
     if key.isascii() and key.isprintable():

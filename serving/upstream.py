@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from flywheel.errors import EngineError
-from flywheel.masking import masked
+from flywheel.masking import Masking, masked
 from serving.arriving import Arriving, Broken
 from serving.limits import Limits
 from serving.plain_http import PlainHttp
@@ -38,7 +38,7 @@ class Reply:
         who: str = "the engine",
     ) -> None:
         """`bound`: the most bytes that it may have."""
-        self._response, self._key, self._who = response, key, who
+        self._response, self._who, self._masking = response, who, Masking(key)
         self._bound = self._left = bound
         self.status = response.status
         kind = response.headers.get("content-type", "")
@@ -46,13 +46,16 @@ class Reply:
 
     async def read(self) -> bytes:
         pieces = []
-        while piece := await self._more():
+        while piece := await self.piece():
             pieces.append(piece)
-        return masked(b"".join(pieces), self._key)
+        return b"".join(pieces)
 
     async def piece(self) -> bytes:
         """What came since the last one; empty at the end."""
-        return masked(await self._more(), self._key)
+        while piece := await self._more():
+            if told := self._masking.feed(piece):
+                return told
+        return self._masking.rest()
 
     async def _more(self) -> bytes:
         with named(self._who):
@@ -186,7 +189,7 @@ class Upstream:
         with named(self.who):
             while len(said) < _MOST_SAID and (piece := await response.some()):
                 said += piece
-        return masked(said[:_MOST_SAID], self._key)
+        return masked(said, self._key)[:_MOST_SAID]
 
     async def _post(self, url: str, body: bytes) -> Arriving:
         carrying = self._secure if url[:6].lower() == "https:" else self._plain

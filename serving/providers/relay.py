@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from flywheel.errors import FlywheelError
-from flywheel.masking import masked
+from flywheel.masking import Masking, masked
 from flywheel.serving_section import ProviderSection
 from serving.chat import Chat
 from serving.limits import Limits
@@ -85,12 +85,18 @@ class _Asking:
             raise ApiError(502, text, code="engine_error") from error
 
     def _whole(self, chat: Chat, answer: httpx.Response) -> Iterator[bytes]:
-        yield self._protocol.whole(chat, answer.read())
+        yield self._protocol.whole(chat, masked(answer.read(), self._key))
 
     def _stream(self, chat: Chat, answer: httpx.Response) -> Iterator[bytes]:
         turning = self._protocol.stream(chat)
-        for piece in answer.iter_raw():
+        for piece in self._told(answer):
             yield piece if turning is None else turning.feed(piece)
+
+    def _told(self, answer: httpx.Response) -> Iterator[bytes]:
+        masking = Masking(self._key)
+        for piece in answer.iter_bytes():
+            yield masking.feed(piece)
+        yield masking.rest()
 
     def _refusal(self, answer: httpx.Response) -> ApiError:
         said = masked(answer.read(), self._key).decode("utf-8", "replace")[:2000]
