@@ -3,7 +3,8 @@
 It answers at the speed and with the faults that the request's last message asks for, as words:
 `cut` (the stream breaks off), `error` (500), `hang`, `slow`, `nousage`, `zeros`, `half` (JSON cut),
 `late error` (an error event amid the stream), `calls` (two parallel tool calls, mixed), `thinks`
-(before it answers), `refuses` (in the field for it), `large`,
+(before it answers), `refuses` (in the field for it), `large`, `moved` (307 to `moved_to`), `key`
+(401 that repeats the caller's),
 `flood` (20 MB of stream), `busy` (429 the first time), `odd ids`, `odd logprobs`, `odd count`
 (numbers that cannot be).
 """
@@ -11,6 +12,7 @@ It answers at the speed and with the faults that the request's last message asks
 import asyncio
 import contextlib
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ class Upstream:
         self.raw: list[bytes] = []
         self.hung_up = 0
         self.url = ""
+        self.moved_to = ""
         self.delay = 0.0
         self.release = threading.Event()
         self.adapters: list[str] = []
@@ -84,6 +87,11 @@ class Upstream:
                 return web.Response(
                     body=b'{"id": "x", "choices": [', content_type="application/json"
                 )
+            if script == "moved":
+                return web.Response(status=307, headers={"location": self.moved_to})
+            if script == "key":
+                error = {"message": f"no such key: {request.headers['authorization']}"}
+                return web.json_response({"error": error}, status=401)
             if script == "hang":
                 await asyncio.sleep(60)
             if body.get("stream"):
@@ -293,17 +301,17 @@ def application(scripted: Upstream) -> web.Application:
 
 
 @contextlib.contextmanager
-def upstream() -> Iterator[Upstream]:
+def upstream(tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
     scripted = Upstream()
     loop = asyncio.new_event_loop()
     runner = web.AppRunner(application(scripted), shutdown_timeout=0.1, handler_cancellation=True)
 
     async def start() -> None:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         port = runner.addresses[0][1]
-        scripted.url = f"http://127.0.0.1:{port}"
+        scripted.url = f"http{'s' if tls else ''}://127.0.0.1:{port}"
 
     loop.run_until_complete(start())
     thread = threading.Thread(target=loop.run_forever)
