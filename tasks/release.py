@@ -11,11 +11,11 @@ import msgspec
 from prefect import task
 
 from flywheel.errors import Refused
-from flywheel.lineage import Deployment, Outcome
+from flywheel.ids import new_ulid
+from flywheel.lineage import Decision, Deployment, Outcome
 from flywheel.progress import report
 from flywheel.project import Project, load_project
 from tasks.canary import answering, give_share, probed, written_down
-from tasks.gates import record, verdict
 from tasks.serving_gate import serving_check
 from tasks.step import worth_another_try
 from tasks.turns import Turn, engine, home
@@ -174,17 +174,20 @@ def _still(stands: "Standing") -> bool:
 
 def _wait(project: Project, stands: "Standing", version: str) -> str:
     """The project wants a person: it is told once a canary, which goes on meanwhile."""
+    from storage.inbox import Inbox
+    from storage.moments import moment
+
     command = f"flywheel promote {project.folder} --version {version}"
-    why = f"{stands.reason}; it waits for a person: `{command}` promotes it"
-    turn, _, _ = probed(str(project.folder), version, BY)
-    said = verdict("canary", False, why)
-    record(
-        turn,
-        said,
+    waits = Decision(
+        id=new_ulid(),
+        project=project.name,
         outcome="waiting",
+        gate="canary",
+        reason=f"{stands.reason}; it waits for a person: `{command}` promotes it",
         by=BY,
-        ask=f"canary-{stands.since}",
+        at=moment(home()),
         deployment=stands.challenger,
         evidence=evidence_of(stands),
     )
+    Inbox(home()).append([waits], name=f"waiting-{stands.challenger}-{stands.since}")
     return "waiting"

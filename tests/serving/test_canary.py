@@ -222,6 +222,21 @@ def test_what_is_ended_is_the_canary_that_runs_at_the_change(
             assert route_of(home).share == 0.5
 
 
+def test_of_two_that_are_asked_for_at_once_the_second_takes_the_firsts_place(
+    home: Home, engine: ScriptedEngine
+) -> None:
+    with ThreadPoolExecutor(2) as both:
+        with alone(home, "support"):  # neither has begun before both wait
+            waiting = [both.submit(challenge, home, engine, number) for number in (2, 3)]
+        for one in waiting:
+            one.result()
+    runs = route_of(home).challenger
+    assert runs is not None and runs.version in (2, 3)
+    stands(home, engine, "support-v1", runs.name)
+    first = "support-v3" if runs.version == 2 else "support-v2"
+    assert told(home) == [("canary", first, 0.1), ("canary", runs.name, 0.1)]
+
+
 def test_an_ending_that_was_killed_and_asked_for_again_is_decided_once(
     home: Home, engine: ScriptedEngine
 ) -> None:

@@ -18,7 +18,8 @@ from storage.inbox import Inbox
 from storage.queries import records
 from storage.released import Mirrored
 from storage.released import mirrored as pairs_of
-from tasks.promote import taken_back
+from tasks.promote import promote_candidate, taken_back
+from tasks.turns import Turn
 from tests.storage.test_released import drawn
 
 TOML = """
@@ -125,6 +126,52 @@ def test_one_that_is_better_is_to_be_promoted_and_never_before_its_minimum(home:
     for least, says in ((30, "promote"), (1000, "go on")):
         found = standing(home, "support", ReleaseSection(min_requests=least, max_hours=1e9))
         assert found is not None and found[0].says == says and found[0].low > 0
+
+
+def test_one_whose_time_is_over_ends_for_want_of_evidence(home: Home) -> None:
+    from flywheel.serving_section import ReleaseSection
+
+    answered(home, 50, 0.7, 0.7)
+    for most, says in ((1e9, "go on"), (1.0, "not enough evidence")):
+        found = standing(home, "support", ReleaseSection(max_hours=most))
+        assert found is not None and found[0].says == says
+
+
+@pytest.mark.slow
+def test_where_a_person_promotes_it_is_told_once_and_goes_on_meanwhile(
+    project: Path, home: Home
+) -> None:
+    (project / "flywheel.toml").write_text(TOML + '[gate]\npromotion = "asked"\n')
+    for batch in range(2):
+        answered(home, 700, 0.3, 0.9, seed=batch)
+        assert look(project)["decided"] == "waiting"
+    (decision,) = decisions(home)
+    assert (decision.outcome, decision.deployment) == ("waiting", "support-v2")
+    assert "promote" in decision.reason and decision.evidence["release"]["low"] > 0
+    assert routing.canary_of(home, "support") is not None
+
+
+def test_a_turns_candidate_waits_for_a_canary_that_was_asked_meanwhile(
+    project: Path, home: Home
+) -> None:
+    (project / "environment.py").write_text("")
+    ours = Deployment(name="support-v3", project="support", version=3, base_model="tiny")
+    champion = routing.read(home).projects["support"].champion
+    turn = Turn(
+        run_id="run", project="support", folder=str(project), start=champion, configuration="c",
+        sequence=1, snapshot="s",
+    )  # fmt: skip
+    evaluation: Any = {
+        "reason": "better", "evaluation": None, "challenger": msgspec.to_builtins(ours),
+    }  # fmt: skip
+    step: Any = promote_candidate
+    said = step.fn(turn, {}, evaluation)
+    assert said["waiting"] and not said["passed"] and "support-v2 is not over" in said["reason"]
+    assert "flywheel release --version 3 --canary 10%" in said["reason"]
+    (decision,) = decisions(home)
+    assert (decision.outcome, decision.deployment) == ("waiting", "support-v3")
+    route = routing.read(home).projects["support"]
+    assert (route.champion, route.challenger and route.challenger.version) == (champion, 2)
 
 
 def test_what_was_counted_keeps_its_place_whatever_is_graded_anew(
