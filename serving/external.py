@@ -12,14 +12,13 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec import Raw
 
-from flywheel.errors import EngineError
+from flywheel.errors import EngineError, MissingPart
 from flywheel.lineage import Deployment
-from flywheel.masking import why_no_key
 from flywheel.serving_section import ProviderSection
-from flywheel.settings import secret
 from serving.capture import Asked
 from serving.limits import Limits
 from serving.passing import Replying
+from serving.provider_keys import key_of
 from serving.providers import PROTOCOLS
 from serving.providers.contract import Turning
 from serving.refusal import ApiError, invalid
@@ -74,15 +73,14 @@ class Provider:
 
     def _point_out(self) -> None:
         """With the key as it stands now, so that a new one needs no restart of ours."""
-        variable = self.section.key_env
-        key = secret(variable) if variable else None
-        if variable and (key is None or why_no_key(key) is not None):
-            why = "which is not set" if key is None else why_no_key(key)
+        try:
+            key = key_of(self.name, self.section)
+        except MissingPart as error:
             if not self._told:
-                _log.error("the key of the provider %s is in %s, %s", self.name, variable, why)
+                _log.error("%s", error)
             self._told = True
             text = f"the provider {self.name} cannot be asked: the server's log says why"
-            raise ApiError(502, text, code="engine_error")
+            raise ApiError(502, text, code="engine_error") from error
         if key != self._key or not self.upstream.replicas.urls:
             self._key = key
             headers = {**self.section.headers, **self.protocol.headers(key)}

@@ -30,7 +30,7 @@ class Intent(Record, frozen=True, kw_only=True):
     project: str
     target: Deployment
     """What shall be champion, or of a canary what shall be challenger. Of a routing (who is asked
-    beside the champion) whom it is about."""
+    beside the champion, or first of all) whom it is about."""
     replaces: Deployment
     reason: str
     by: str
@@ -96,7 +96,7 @@ def decide(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str)
     """Writes the Decision, once whatever happens."""
     happened = outcome in ("promoted", "rolled_back", "canary", "inconclusive", "routed")
     back = intent.verdict == "rolled_back" and happened
-    replaces = happened and intent.kind in ("promotion", "rollback")
+    replaces = happened and _changes_champion(intent)
     decision = Decision(
         id=intent.id,
         project=intent.project,
@@ -116,6 +116,12 @@ def decide(home: Home, intent: Intent, outcome: Outcome, gate: str, reason: str)
     records: list[AnyRecord] = [decision, intent.target] if happened else [decision]
     Inbox(home).append(records, name=f"decision:{intent.id}")
     failpoint("promotion.after_decision")
+
+
+def _changes_champion(intent: Intent) -> bool:
+    if intent.kind == "routing":
+        return intent.route is not None and intent.route.champion != intent.replaces
+    return intent.kind != "canary"
 
 
 def forget(home: Home, intent: Intent) -> None:

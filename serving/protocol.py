@@ -1,4 +1,4 @@
-"""The steps that every change of what serves is made of: suit, load, replace the route.
+"""The steps that every change of what serves is made of: suit, load, replace the route, decide.
 
 Each takes the route as it was seen, so that whatever changed meanwhile is told and never lost.
 """
@@ -14,6 +14,7 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from serving import routing
+from serving.intents import Intent, decide, forget
 from serving.reconcile import AdapterHost
 from serving.routing import ProjectRoute
 
@@ -89,3 +90,17 @@ def replace_route(home: Home, seen: ProjectRoute, new: ProjectRoute) -> ProjectR
             failpoint("promotion.after_routing")
             return new
     raise Busy(f"{home.routing} changes faster than it can be replaced; try again")
+
+
+def reroute(home: Home, intent: Intent, seen: ProjectRoute) -> ProjectRoute:
+    """Puts the intent's route in the place of `seen`, and into the ledger. MLflow has nothing to
+    learn of it.
+
+    Raises:
+        Refused, Busy: as `replace_route`.
+    """
+    assert intent.route is not None
+    done = replace_route(home, seen, intent.route)
+    decide(home, intent, "routed", "person", intent.reason)
+    forget(home, intent)
+    return done

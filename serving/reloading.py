@@ -17,6 +17,7 @@ _STARTED_WITH = (
     "engine", "engine_url", "engine_urls", "replicas", "preset", "device", "dtype", "gpu_memory",
     "max_rank", "context", "host", "port", "workers", "tls_cert", "tls_key", "log", "otlp_traces",
 )  # fmt: skip
+"""Of the first project's [serving], which is the server's."""
 _log = logging.getLogger("flywheel.server")
 
 
@@ -56,7 +57,7 @@ class Reloading:
             self.problem = str(error)
             _log.error("not reloaded, all goes on as it was: %s", error)
             return False
-        before, self.problem = self.problem, _left(self._projects[0], now[0])
+        before, self.problem = self.problem, _left(self._projects, now)
         if self.problem:
             _log.warning("%s", self.problem)
         well = ": all is well again" if before and not self.problem else ""
@@ -84,13 +85,15 @@ def _must_be_same(old: Sequence[Project], new: Sequence[Project]) -> None:
             )
 
 
-def _left(old: Project, new: Project) -> str | None:
+def _left(old: Sequence[Project], new: Sequence[Project]) -> str | None:
     """What was changed and holds only from the next start on."""
     names = [
         f"[serving] {name}"
         for name in _STARTED_WITH
-        if getattr(old.serving, name) != getattr(new.serving, name)
+        if getattr(old[0].serving, name) != getattr(new[0].serving, name)
     ]
-    if old.model != new.model:
+    if [one.serving.first for one in old] != [one.serving.first for one in new]:
+        names.append("[serving] first")
+    if [one.model for one in old] != [one.model for one in new]:
         names.append("[model] base")
     return f"{', '.join(names)}: holds from the next start on" if names else None

@@ -17,8 +17,8 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
 from flywheel.lineage import Deployment
-from serving.intents import Intent, begin, conclude, decide, forget
-from serving.protocol import load, must_suit, replace_route
+from serving.intents import Intent, begin, conclude, forget
+from serving.protocol import load, must_suit, reroute
 from serving.reconcile import AdapterHost, alone, settle, unload
 from serving.routing import ProjectRoute, is_external, read
 from storage.moments import moment
@@ -55,7 +55,7 @@ def set_shadow(
             found = _loaded(home, intent, route, engine, verify)
             intent = msgspec.structs.replace(intent, evidence={"serving": found})
             begin(home, intent)
-        done = _changed(home, intent, route, new)
+        done = reroute(home, intent, route)
         if route.shadow is not None and engine is not None:
             unload(home, route.shadow, engine)
         return done
@@ -86,7 +86,7 @@ def end_shadow(
         what = f"{route.shadow.name} gets no copies any more"
         intent = _intent(home, new, route.shadow, what, by, reason, evidence)
         begin(home, intent)
-        done = _changed(home, intent, route, new)
+        done = reroute(home, intent, route)
         if engine is not None:
             unload(home, route.shadow, engine)
         return done
@@ -105,7 +105,7 @@ def set_fallbacks(
         what = f"where the champion fails, {', '.join(fallbacks) or 'whom its file names'} answer"
         intent = _intent(home, new, route.champion, what, by, reason)
         begin(home, intent)
-        return _changed(home, intent, route, new)
+        return reroute(home, intent, route)
 
 
 def _route(home: Home, project: str, engine: AdapterHost | None) -> ProjectRoute:
@@ -167,10 +167,3 @@ def _loaded(
         unload(home, shadow, engine)
         forget(home, intent)
         raise
-
-
-def _changed(home: Home, intent: Intent, seen: ProjectRoute, new: ProjectRoute) -> ProjectRoute:
-    done = replace_route(home, seen, new)
-    decide(home, intent, "routed", "person", intent.reason)
-    forget(home, intent)
-    return done

@@ -76,11 +76,12 @@ def first_deployment(project: Project, base_model: str) -> Deployment:
 
 def still_first(route: ProjectRoute | None, first: Deployment) -> bool:
     """Whether `first` is yet to be put there: nothing was promoted, rolled back or tried out, and
-    another one answers, or none."""
+    another one answers, or one of another base model, or none."""
     if route is None:
         return True
     untouched = route.champion.version == 0 and route.previous is None and route.challenger is None
-    return untouched and route.champion.name != first.name
+    now = route.champion
+    return untouched and (now.name, now.base_model) != (first.name, first.base_model)
 
 
 def is_external(deployment: Deployment) -> bool:

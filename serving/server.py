@@ -7,24 +7,20 @@ journal. `ensure` gives whoever needs a server the running one, or one of its ow
 import argparse
 import asyncio
 import contextlib
-import logging
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 from flywheel import children
 from flywheel.errors import Busy, EngineError, FlywheelError, MissingPart, UsageError
 from flywheel.home import Home
-from flywheel.ids import new_ulid
-from flywheel.lineage import Decision, Deployment
 from flywheel.project import Project, base_folder, load_project
-from flywheel.settings import Settings, load, quiet_dependencies, secret
-from serving import routing
+from flywheel.settings import Settings, load, quiet_dependencies
+from serving.beginning import put_first
 from serving.engines.table import ENGINES
 from serving.keeper import EngineChild, adapters_of
 from serving.keys import check_host, keys_of
@@ -33,12 +29,9 @@ from serving.listening import check_tls, listen
 from serving.logs import log_to
 from serving.presence import ServerRecord, being_served, only_server
 from serving.presence import running as running
+from serving.provider_keys import warn_of_keys
 from serving.realign import bring_up, realign
 from serving.worker import DRAIN_S
-from storage.inbox import Inbox
-from storage.moments import moment
-
-_log = logging.getLogger("flywheel.server")
 
 Reconcile = Callable[[Home, str], None]
 """Brings everything else in line with the routing file; gets the engine's URL."""
@@ -76,11 +69,11 @@ def serve(
     host = host or first.host
     check_host(host, keys_of(settings))
     check_tls(first)
-    _warn_of_keys(projects)
+    warn_of_keys(projects)
 
     def begin(engine_url: str) -> None:
         for project in projects:
-            _route_base(home, project, settings)
+            put_first(home, project, str(base_folder(project, settings.models)))
         reconcile(home, engine_url)
 
     with only_server(home), listen(host, first.port if port is None else port) as at:
@@ -162,54 +155,6 @@ def _engine_of(home: Home, projects: Sequence[Project], settings: Settings) -> E
         settings,
         lambda: adapters_of(home, names),
     )
-
-
-def _route_base(home: Home, project: Project, settings: Settings) -> None:
-    """Until a promotion a project is served by the provider that its file names first, else by its
-    base model: deployment 0."""
-    base = str(base_folder(project, settings.models))
-    first = routing.first_deployment(project, base)
-    while routing.still_first(routing.read(home).projects.get(project.name), first):
-        with contextlib.suppress(Busy):
-            _put_first(home, first)
-
-
-def _put_first(home: Home, first: Deployment) -> None:
-    now = routing.read(home)
-    before = now.projects.get(first.project)
-    route = routing.ProjectRoute(project=first.project, base_model=first.base_model, champion=first)
-    if before is not None:
-        route = msgspec.structs.replace(before, champion=first)
-    Inbox(home).append([first], name=f"deployment:{first.name}")
-    routing.replace(
-        home, msgspec.structs.replace(now, projects={**now.projects, first.project: route})
-    )
-    if before is not None:
-        decision = Decision(
-            id=new_ulid(),
-            project=first.project,
-            outcome="routed",
-            gate="serving",
-            reason="the project's file names who answers first, and nothing was promoted yet",
-            by="flywheel serve",
-            at=moment(home),
-            deployment=first.name,
-            replaced=before.champion.name,
-        )
-        Inbox(home).append([decision])
-
-
-def _warn_of_keys(projects: Sequence[Project]) -> None:
-    for project in projects:
-        for name, provider in project.providers.items():
-            if provider.key_env and secret(provider.key_env) is None:
-                _log.warning(
-                    "%s: the key of the provider %s is looked for in %s, which is not set: it "
-                    "cannot answer",
-                    project.name,
-                    name,
-                    provider.key_env,
-                )
 
 
 def _serving(record: ServerRecord, project: Project) -> ServerRecord:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from flywheel.errors import UsageError
 from flywheel.lineage import Deployment
 from flywheel.project import Project
-from flywheel.settings import secret
 
 if TYPE_CHECKING:
     from environments.rollouts import Sampler
@@ -24,6 +23,7 @@ def provided(project: Project, deployment: Deployment) -> "Iterator[Sampler]":
         UsageError: the project's file does not name the provider, or its key is not set.
     """
     from environments.rollouts import Sampler
+    from serving.provider_keys import key_of
     from serving.providers.relay import relay
 
     name = deployment.provider or ""
@@ -32,12 +32,7 @@ def provided(project: Project, deployment: Deployment) -> "Iterator[Sampler]":
         raise UsageError(
             f"{deployment.name} is served by {name!r}: name it in [providers] of {project.name}"
         )
-    key = secret(section.key_env) if section.key_env else None
-    if section.key_env and not key:
-        raise UsageError(
-            f"the key of the provider {name} is in {section.key_env}, which is not set"
-        )
-    with relay(name, section, key) as there:
+    with relay(name, section, key_of(name, section)) as there:
         yield Sampler(
             there.url,
             section.model,

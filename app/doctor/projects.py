@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.doctor.finding import Case, Finding, ok, size, warning, wrong
-from flywheel.errors import FlywheelError, ProjectError
+from flywheel.errors import FlywheelError, MissingPart, ProjectError
 from flywheel.known import known
 from flywheel.project import Project, base_folder, load_project
 from flywheel.records import (
@@ -21,7 +21,7 @@ from flywheel.records import (
     say,
     trace_id,
 )
-from flywheel.settings import secret
+from serving.provider_keys import key_of
 
 if TYPE_CHECKING:
     from environments.define import Environment
@@ -124,10 +124,11 @@ def _rules(project: Project) -> Iterator[Finding]:
 
 def _keys(project: Project) -> Iterator[Finding]:
     for name, provider in project.providers.items():
-        if provider.key_env and secret(provider.key_env) is None:
+        try:
+            key_of(name, provider)
+        except MissingPart as error:
             yield warning(
-                f"{project.name}: the key of the provider {name} is looked for in "
-                f"{provider.key_env}, which is not set here",
+                f"{project.name}: {error}",
                 f"set {provider.key_env} where flywheel serve is started",
             )
 

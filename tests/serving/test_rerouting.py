@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -196,14 +195,3 @@ def test_previous_is_whom_the_champion_replaced_and_never_whom_a_rollback_took_o
     assert stand_in() == ["support-openai"], "the one that came back for it was taken out too"
     promoted(3)
     assert stand_in() == ["support-v2", "support-openai"]
-
-
-def test_who_is_named_first_answers_until_something_was_promoted() -> None:
-    base = routing.base_deployment("support", "base")
-    vendor = routing.external_deployment("support", "vendor", "base")
-    untouched = routing.ProjectRoute(project="support", base_model="base", champion=base)
-    assert routing.still_first(None, base)
-    assert routing.still_first(untouched, vendor)
-    assert not routing.still_first(untouched, base)
-    promoted = msgspec.structs.replace(untouched, previous=base)
-    assert not routing.still_first(promoted, vendor)
