@@ -89,9 +89,9 @@ def _shadow(
         return
     _must_be_there(home, project, who)
     path = turnable(folder, settings)
-    from flows.shadow import shadow
+    from flows.release import release
 
-    shadow(path, who, share, by, why)
+    release(path, who, share, by, why, shadow=True)
 
 
 def _must_be_there(home: "Home", project: "Project", who: str) -> None:

@@ -1,5 +1,6 @@
 """A release's whole way by the commands: a turn's candidate answers a share, people say what is
-right, and its reward alone promotes it; where they come to want the opposite, it is taken out."""
+right, and its reward alone promotes it; where they come to want the opposite, it is taken out. One
+that is asked copies first answers a share once enough of them are graded."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +11,10 @@ import httpx
 import pytest
 
 from flywheel.home import Home
-from serving.routing import canary_of
+from serving.routing import canary_of, read
+from storage.queries import records
+from tasks.promote import let_in
+from tasks.turns import Turn
 from tests.app.calling import Said, call
 from tests.app.test_commands import serving
 from tests.promoted import Promoted
@@ -65,6 +69,36 @@ def test_a_candidate_earns_its_place_and_loses_it(
         assert (down["challenger"], down["decided"]) == ("sorting-v2", "rolled_back")
         assert down["high"] < 0 and served.answered_by() == "sorting-v0"
     assert canary_of(Home(home), "sorting") is None
+
+
+@pytest.mark.slow
+def test_a_turns_candidate_is_asked_copies_and_then_answers_its_share(
+    project: Path, promoted: Promoted, promoted_home: Path, traffic: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The turn's step for what has passed its gates, with the candidate of the turn that was."""
+    monkeypatch.setenv("FLYWHEEL_HOME", str(promoted_home))
+    (project / "flywheel.toml").open("a").write("shadow = 0.5\n")
+    assert call("rollback", project, home=promoted_home).code == 0
+    home = Home(promoted_home)
+    route = read(home).projects["sorting"]
+    assert route.previous is not None
+    with serving(project, promoted_home) as served:
+        turn = Turn(
+            run_id=promoted.turned.object()["run_id"], project="sorting", folder=str(project),
+            start=route.champion, configuration="c", sequence=1 << 40, snapshot="s",
+        )  # fmt: skip
+        said = let_in(turn, route.previous, {"reason": "better", "smoke": []})
+        assert said["waiting"] and "is asked copies of 50.0%" in said["reason"]
+        went_on = until_decided(promoted_home, project, served.said["url"], traffic, upwards=True)
+        assert (went_on["says"], went_on["decided"]) == ("canary", "canary")
+        assert went_on["pairs"] >= 10
+    now = read(home).projects["sorting"]
+    assert (now.champion, now.shadow) == (route.champion, None)
+    assert canary_of(home, "sorting") == (route.previous, 0.5)
+    last = sorted(records(home, "decision", project="sorting"), key=lambda one: one.at)[-2:]
+    assert [one.outcome for one in last] == ["routed", "canary"]
+    assert went_on["reason"] in last[1].reason
 
 
 def until_decided(
