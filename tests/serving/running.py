@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 
 from flywheel.home import Home
@@ -33,6 +34,17 @@ class Running:
 
     def traces(self) -> list[Trace]:
         return [record for record in journalled(self.home) if isinstance(record, Trace)]
+
+    def last(self) -> Any:
+        """The span of the last answer."""
+        return self.traces()[-1].spans[0]
+
+    def champion(self, provider: str) -> None:
+        """Lets a provider's model answer for the project."""
+        now = routing.read(self.home)
+        champion = routing.external_deployment("support", provider, "base")
+        new = msgspec.structs.replace(now.projects["support"], champion=champion)
+        routing.replace(self.home, msgspec.structs.replace(now, projects={"support": new}))
 
     def feedback(self) -> list[Feedback]:
         return [record for record in journalled(self.home) if isinstance(record, Feedback)]

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import openai
 import pytest
 
-from flywheel.records import Reasoning, Span, ToolCall
-from serving import routing
-from serving.routing import external_deployment
+from flywheel.records import Reasoning, ToolCall
 from tests.serving.running import Running, running, terms
 from tests.serving.scripted_messages import NEW, THOUGHT, Vendor, vendor
 from tests.serving.scripted_upstream import Upstream, upstream
@@ -51,13 +48,6 @@ def gateway(
         yield up
 
 
-def champion(gateway: Running, provider: str) -> None:
-    now = routing.read(gateway.home)
-    route = now.projects["support"]
-    new = msgspec.structs.replace(route, champion=external_deployment("support", provider, "base"))
-    routing.replace(gateway.home, msgspec.structs.replace(now, projects={"support": new}))
-
-
 def client(gateway: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0)
 
@@ -65,10 +55,6 @@ def client(gateway: Running) -> openai.OpenAI:
 def chat(gateway: Running, text: str = "where is my order?", **more: Any) -> Any:
     messages = [{"role": "user", "content": text}]
     return client(gateway).chat.completions.create(model="support", messages=messages, **more)
-
-
-def span(gateway: Running) -> Span:
-    return gateway.traces()[-1].spans[0]
 
 
 def streamed(gateway: Running, text: str) -> tuple[str, list[Any], Any]:
@@ -82,31 +68,31 @@ def streamed(gateway: Running, text: str) -> tuple[str, list[Any], Any]:
 def test_an_openai_provider_is_asked_for_what_the_client_asked_and_nothing_else(
     gateway: Running, openai_like: Upstream
 ) -> None:
-    champion(gateway, "openai")
+    gateway.champion("openai")
     said = chat(gateway, extra_body={"some_new_field": {"kept": [1.50]}})
     assert said.model == "support-openai" and said.choices[0].message.content == "It is shipped."
     got = openai_like.requests[-1]
     assert got == {"model": "gpt-9", "messages": ASK, "some_new_field": {"kept": [1.5]}}
-    call = span(gateway).call
+    call = gateway.last().call
     assert call and call.deployment == "support-openai" and call.routing_probability == 1.0
     assert call.choices[0].tokens is None and call.usage.input_tokens == 4
-    assert span(gateway).attributes["tokens"] == "support-openai is a provider's model"
-    assert span(gateway).attributes["provider"] == {"name": "openai", "model": "gpt-9"}
+    assert gateway.last().attributes["tokens"] == "support-openai is a provider's model"
+    assert gateway.last().attributes["provider"] == {"name": "openai", "model": "gpt-9"}
 
 
 def test_a_stream_of_it_brings_its_usage_into_the_record_alone(
     gateway: Running, openai_like: Upstream
 ) -> None:
-    champion(gateway, "openai")
+    gateway.champion("openai")
     chunks = list(chat(gateway, stream=True))
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == "It is shipped."
     assert openai_like.requests[-1]["stream_options"] == {"include_usage": True}
-    call = span(gateway).call
+    call = gateway.last().call
     assert call and call.usage.output_tokens == 5 and call.choices[0].finish_reason == "stop"
 
 
 def test_messages_are_asked_and_answered_in_the_chat_form(gateway: Running, claude: Vendor) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     said = chat(gateway, stop="END", temperature=0.5, user="ann", seed=3)
     assert said.choices[0].message.content == "It is shipped."
     assert said.choices[0].finish_reason == "stop"
@@ -120,28 +106,28 @@ def test_messages_are_asked_and_answered_in_the_chat_form(gateway: Running, clau
     }
     assert claude.headers[-1]["x-api-key"] == KEY
     assert claude.headers[-1]["anthropic-version"] == "2023-06-01"
-    assert span(gateway).attributes["provider"]["left_out"] == ["seed"]
+    assert gateway.last().attributes["provider"]["left_out"] == ["seed"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_both_vendors_conventions_of_cached_tokens_give_the_same_counts(
     gateway: Running, stream: bool
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     if stream:
         _, _, usage = streamed(gateway, "hello")
     else:
         usage = chat(gateway, "hello").usage
     assert usage.prompt_tokens == 107 and usage.completion_tokens == 5
     assert usage.prompt_tokens_details.cached_tokens == 90
-    call = span(gateway).call
+    call = gateway.last().call
     assert call and call.usage.input_tokens == 107 and call.usage.cached_input_tokens == 90
     assert call.usage.output_tokens == 5
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_parallel_tool_calls_of_messages_come_as_openais(gateway: Running, stream: bool) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     if stream:
         _, chunks, _ = streamed(gateway, "tool")
         assert chunks[-2].choices[0].finish_reason == "tool_calls"
@@ -149,7 +135,7 @@ def test_parallel_tool_calls_of_messages_come_as_openais(gateway: Running, strea
         said = chat(gateway, "tool")
         assert said.choices[0].finish_reason == "tool_calls"
         assert said.choices[0].message.tool_calls[1].id == "toolu_b"
-    call = span(gateway).call
+    call = gateway.last().call
     assert call
     parts = [part for part in call.choices[0].message.parts if isinstance(part, ToolCall)]
     assert [(part.id, part.name, json.loads(part.arguments)) for part in parts] == [
@@ -162,7 +148,7 @@ def test_parallel_tool_calls_of_messages_come_as_openais(gateway: Running, strea
 def test_thoughts_are_read_and_go_back_signed(
     gateway: Running, claude: Vendor, stream: bool
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     if stream:
         _, chunks, _ = streamed(gateway, "think")
         deltas = [c.choices[0].delta.model_dump() for c in chunks if c.choices]
@@ -171,7 +157,7 @@ def test_thoughts_are_read_and_go_back_signed(
     else:
         message = chat(gateway, "think").choices[0].message.model_dump()
         blocks = message["thinking_blocks"]
-    call = span(gateway).call
+    call = gateway.last().call
     assert call and Reasoning(text="Let me see.") in call.choices[0].message.parts
     history = [*ASK, {"role": "assistant", "content": "Hm.", "thinking_blocks": blocks}, *ASK]
     client(gateway).chat.completions.create(model="support", messages=history)
@@ -179,10 +165,10 @@ def test_thoughts_are_read_and_go_back_signed(
 
 
 def test_a_block_that_nobody_knows_stays_in_the_record(gateway: Running) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     for stream in (False, True):
         list(chat(gateway, "new", stream=True)) if stream else chat(gateway, "new")
-        call = span(gateway).call
+        call = gateway.last().call
         assert call and NEW in [
             block for part in call.choices[0].message.parts for block in getattr(part, "raw", [])
         ]
@@ -191,7 +177,7 @@ def test_a_block_that_nobody_knows_stays_in_the_record(gateway: Running) -> None
 def test_a_whole_conversation_is_turned_as_messages_want_it(
     gateway: Running, claude: Vendor
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     calls = [
         {"id": "a", "type": "function", "function": {"name": "find", "arguments": '{"x": 1}'}},
         {"id": "b", "type": "function", "function": {"name": "send", "arguments": "no json"}},
@@ -277,23 +263,23 @@ def test_a_whole_conversation_is_turned_as_messages_want_it(
 def test_what_messages_cannot_give_is_refused_in_words(
     gateway: Running, claude: Vendor, asked: Any, field: str
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     with pytest.raises(openai.BadRequestError) as refused:
         chat(gateway, **asked)
     assert refused.value.param == field and not claude.requests
 
 
 def test_an_error_amid_its_stream_is_recorded_as_a_cut(gateway: Running) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     with pytest.raises(openai.APIError, match="it broke"):
         list(chat(gateway, "late error", stream=True))
-    assert span(gateway).error == "it broke"
+    assert gateway.last().error == "it broke"
 
 
 def test_its_key_is_in_no_error_and_one_that_is_not_set_is_named(
     gateway: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     answer = httpx.post(
         gateway.url + "/v1/chat/completions",
         json={"model": "support", "messages": [{"role": "user", "content": "key"}]},
@@ -306,13 +292,13 @@ def test_its_key_is_in_no_error_and_one_that_is_not_set_is_named(
 
 
 def test_overloaded_says_when_to_come_again(gateway: Running) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     with pytest.raises(openai.InternalServerError) as refused:
         chat(gateway, "overloaded")
     assert refused.value.status_code == 503 and refused.value.response.headers["retry-after"] == "2"
 
 
 def test_it_answers_while_our_engine_is_away(gateway: Running) -> None:
-    champion(gateway, "openai")
+    gateway.champion("openai")
     gateway.gateway.engine.phase = "restarting"
     assert chat(gateway).choices[0].message.content == "It is shipped."

@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import msgspec
 import pytest
 
-from serving import routing
-from serving.routing import external_deployment
 from tests.serving.running import Running, running, terms
 from tests.serving.scripted_messages import NEW, Vendor, vendor
 
@@ -25,10 +22,7 @@ def gateway(tmp_path: Path, claude: Vendor) -> Iterator[Running]:
     provider = {"url": claude.url, "model": "claude-9", "protocol": "anthropic"}
     known = terms(providers={"claude": provider})
     with running(tmp_path, "http://127.0.0.1:9", terms=known) as up:
-        now = routing.read(up.home)
-        champion = external_deployment("support", "claude", "base")
-        route = msgspec.structs.replace(now.projects["support"], champion=champion)
-        routing.replace(up.home, msgspec.structs.replace(now, projects={"support": route}))
+        up.champion("claude")
         yield up
 
 
@@ -49,7 +43,7 @@ def test_unknown_fields_pass_in_both_directions(gateway: Running, claude: Vendor
     assert claude.requests[-1]["messages"] == asked["messages"]
     assert said.content[1].model_dump().items() >= NEW.items()
     assert said.usage.model_dump()["new_tokens"] == 3
-    call = gateway.traces()[-1].spans[0].call
+    call = gateway.last().call
     assert call and call.usage.input_tokens == 107 and call.choices[0].finish_reason == "stop"
 
 
@@ -62,6 +56,6 @@ def test_a_stream_is_the_vendors_events_and_the_record_is_whole(gateway: Running
     assert kinds[0] == "message_start" and kinds[-1] == "message_stop"
     assert [block.type for block in final.content] == ["text", "tool_use", "tool_use"]
     assert final.usage.cache_read_input_tokens == 90 and final.usage.output_tokens == 5
-    call = gateway.traces()[-1].spans[0].call
+    call = gateway.last().call
     assert call and call.usage.cached_input_tokens == 90 and call.usage.output_tokens == 5
     assert call.choices[0].finish_reason == "tool_calls"

@@ -18,12 +18,6 @@ from tests.serving.scripted_upstream import Upstream, upstream
 
 
 @pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture
 def backup() -> Iterator[Upstream]:
     with upstream() as scripted:
         yield scripted
@@ -75,7 +69,7 @@ def test_an_engine_that_fails_is_answered_for_and_the_record_says_so(
     answer = post(gateway, stream=stream)
     assert answer.status_code == 200 and "shipped" in answer.text.replace('"}', "")
     assert answer.headers["x-flywheel-deployment"] == "support-backup"
-    span = gateway.traces()[-1].spans[0]
+    span = gateway.last()
     assert span.call and span.call.deployment == "support-backup"
     assert span.call.routing_probability is None and span.error is None
     [failed] = span.attributes["failed"]
@@ -107,7 +101,7 @@ def test_no_first_byte_in_time_asks_the_next_and_a_last_one_is_waited_for(
     backup.delay = 0.3
     with with_fallback(tmp_path, engine.url, backup, fallback_after_s=0.1) as gateway:
         assert post(gateway).headers["x-flywheel-deployment"] == "support-backup"
-        span = gateway.traces()[-1].spans[0]
+        span = gateway.last()
         assert span.attributes["failed"][0]["code"] == "engine_timeout"
 
 
@@ -151,7 +145,7 @@ def test_where_all_fail_the_client_hears_of_the_one_that_was_chosen(
     backup.delay, backup.broken_chat = 0.0, True
     answer = post(gateway)
     assert answer.status_code == 502 and "the engine failed" in answer.text
-    span = gateway.traces()[-1].spans[0]
+    span = gateway.last()
     assert [one["deployment"] for one in span.attributes["failed"]] == [
         "support-v0",
         "support-backup",
@@ -171,7 +165,7 @@ def test_an_open_circuit_spares_the_engine_and_a_probe_closes_it(
     asked = len(engine.requests)
     assert post(gateway).headers["x-flywheel-deployment"] == "support-backup"
     assert len(engine.requests) == asked
-    span = gateway.traces()[-1].spans[0]
+    span = gateway.last()
     assert span.attributes["circuit_open"] == "support-v0"
     assert span.call and span.call.routing_probability is None
     engine.broken_chat = False
@@ -201,7 +195,7 @@ def test_who_hangs_up_on_the_second_does_not_hide_that_the_first_failed(
         ("support-v0", "fell_back"),
         ("support-backup", "hung_up"),
     ]
-    span = gateway.traces()[-1].spans[0]
+    span = gateway.last()
     assert span.attributes["failed"][0]["deployment"] == "support-v0"
     assert span.error == "the client hung up" and span.call and not span.call.choices
 
@@ -216,6 +210,6 @@ def test_who_was_not_asked_since_its_circuit_is_open_did_not_fail_again(
     backup.broken_chat = True
     assert post(gateway).status_code == 502
     assert [(one.deployment, one.end) for one in seen] == [("support-backup", "failed")]
-    span = gateway.traces()[-1].spans[0]
+    span = gateway.last()
     assert span.call and span.call.deployment == "support-backup"
     assert span.attributes["circuit_open"] == "support-v0"

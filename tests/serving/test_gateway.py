@@ -24,18 +24,6 @@ from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstre
 ANSWER = "".join(WORDS)
 
 
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, engine: Upstream) -> Iterator[Running]:
-    with running(tmp_path, engine.url) as up:
-        yield up
-
-
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One gateway for all that is refused without a trace."""

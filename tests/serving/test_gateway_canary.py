@@ -12,13 +12,7 @@ from flywheel.records import ModelCall
 from serving import routing
 from serving.choosing import place_of
 from tests.serving.running import Running, body, running
-from tests.serving.scripted_upstream import Upstream, upstream
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
+from tests.serving.scripted_upstream import Upstream
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,10 @@ from flywheel.records import Span, Trace, Truncated, trace_id
 from serving.interception import LIMITS, Interception, Served
 from serving.interception_episodes import AT_ONCE
 from serving.policies import Policies, Policy
-from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
+from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream
 
 ANSWER = "".join(WORDS)
 FORCED = Forced(0.7, 64, 5)
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
 
 
 def ticket(number: int = 0) -> Ticket:

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,7 @@ import pytest
 from serving import recording
 from serving.limits import Limits
 from tests.serving.running import Running, body, running, terms
-from tests.serving.scripted_upstream import WORDS, Upstream, upstream
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
+from tests.serving.scripted_upstream import WORDS, Upstream
 
 
 def post(gateway: Running, content: bytes, **headers: str) -> httpx.Response:

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import aiohttp.connector
 import httpx
-import msgspec
 import pytest
 
-from flywheel.records import Span
-from serving import routing
 from serving.limits import Limits
-from serving.routing import external_deployment
 from tests.serving import certificate
 from tests.serving.running import Running, body, running, terms
 from tests.serving.scripted_upstream import Upstream, upstream
@@ -45,20 +41,13 @@ def gateway(tmp_path: Path, vendor: Upstream, monkeypatch: pytest.MonkeyPatch) -
     vendors = {"url": vendor.url + "/v1", "model": "gpt-9", "key_env": "VENDORS_KEY"}
     known = terms(providers={"vendor": vendors})
     with running(tmp_path, "http://127.0.0.1:9", terms=known, limits=Limits(answer=BOUND)) as up:
-        now = routing.read(up.home)
-        champion = external_deployment("support", "vendor", "base")
-        route = msgspec.structs.replace(now.projects["support"], champion=champion)
-        routing.replace(up.home, msgspec.structs.replace(now, projects={"support": route}))
+        up.champion("vendor")
         yield up
 
 
 def post(gateway: Running, text: str, *, stream: bool = False) -> httpx.Response:
     url = gateway.url + "/v1/chat/completions"
     return httpx.post(url, content=body(text, stream=stream), timeout=30)
-
-
-def span(gateway: Running) -> Span:
-    return gateway.traces()[-1].spans[0]
 
 
 def test_where_it_sends_us_on_to_hears_neither_prompt_nor_key(
@@ -70,7 +59,7 @@ def test_where_it_sends_us_on_to_hears_neither_prompt_nor_key(
         answer = post(gateway, "moved")
         assert not elsewhere.requests and len(vendor.requests) == 2
     assert answer.status_code == 502 and "failed with status 307" in answer.text
-    assert "failed with status 307" in str(span(gateway).error)
+    assert "failed with status 307" in str(gateway.last().error)
 
 
 @pytest.mark.parametrize(("text", "stream"), [("large", False), ("flood", True)])
@@ -80,16 +69,16 @@ def test_an_answer_beyond_the_bound_is_read_no_further(
     answer = post(gateway, text, stream=stream)
     assert answer.status_code == (200 if stream else 502)
     assert f"larger than {BOUND} bytes" in answer.text and len(answer.content) < 2 * BOUND
-    assert f"larger than {BOUND} bytes" in str(span(gateway).error)
+    assert f"larger than {BOUND} bytes" in str(gateway.last().error)
 
 
 def test_a_stream_that_it_cuts_is_recorded_with_what_came(gateway: Running) -> None:
     answer = post(gateway, "cut", stream=True)
     assert "It " in answer.text and "cut the connection" in answer.text
     assert "[DONE]" not in answer.text
-    call = span(gateway).call
+    call = gateway.last().call
     assert call and call.choices[0].message.text == "It is "
-    assert "cut the connection" in str(span(gateway).error)
+    assert "cut the connection" in str(gateway.last().error)
 
 
 def test_a_key_that_its_refusal_repeats_is_told_nobody(gateway: Running) -> None:

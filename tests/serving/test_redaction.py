@@ -1,7 +1,6 @@
 """What matches reaches no file: looked for in every byte that the home has in the end."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import zstandard
 from serving.limits import Limits
 from serving.redaction import Redaction
 from tests.serving.running import Running, body, running, terms
-from tests.serving.scripted_upstream import WORDS, Upstream, upstream
+from tests.serving.scripted_upstream import WORDS, Upstream
 
 CARD = "4111 1111 1111 1111"
 RULES: Any = [
@@ -20,12 +19,6 @@ RULES: Any = [
     {"pattern": r"[\w.]+@[\w.]+\.\w+"},
     {"pattern": "shipped", "replace": "[state]"},
 ]
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
 
 
 def redaction() -> Redaction:

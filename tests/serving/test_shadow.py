@@ -17,13 +17,7 @@ from serving.observing import Seen
 from storage.committer import commit
 from storage.usage import usage
 from tests.serving.running import Running, body, running
-from tests.serving.scripted_upstream import Upstream, upstream
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
+from tests.serving.scripted_upstream import Upstream
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,12 @@ from flywheel.records import Message, ToolCall, ToolResult, Trace, say
 from serving.conversation import Offload, messages_of
 from serving.stitching import Turn, Turns, following, history
 from tests.serving.running import Running, running, terms
-from tests.serving.scripted_upstream import WORDS, Upstream, upstream
+from tests.serving.scripted_upstream import WORDS, Upstream
 
 ANSWER = "".join(WORDS)
 FIRST = [{"role": "user", "content": "where is my order?"}]
 SECOND = [*FIRST, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "and now?"}]
 THIRD = [*SECOND, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "thanks"}]
-
-
-@pytest.fixture
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, engine: Upstream) -> Iterator[Running]:
-    with running(tmp_path, engine.url) as up:
-        yield up
 
 
 def ask(gateway: Running, messages: Any, **more: Any) -> Trace:

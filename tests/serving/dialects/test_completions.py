@@ -1,6 +1,5 @@
 """Text completions over real sockets, spoken by OpenAI's own client."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -8,31 +7,15 @@ import openai
 import pytest
 
 from flywheel.records import Unknown
-from tests.serving.running import Running, running
-from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
+from tests.serving.running import Running
+from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream
 
 ANSWER = "".join(WORDS)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, engine: Upstream) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("home"), engine.url) as up:
-        yield up
 
 
 def complete(gateway: Running, prompt: Any = "once upon", **more: Any) -> Any:
     client = openai.OpenAI(base_url=gateway.url + "/v1", api_key="none", max_retries=0, timeout=20)
     return client.completions.create(model="support", prompt=prompt, **more)
-
-
-def last_span(gateway: Running) -> Any:
-    return gateway.traces()[-1].spans[0]
 
 
 def test_a_completion_is_the_engines_and_recorded_with_both_streams(
@@ -49,7 +32,7 @@ def test_a_completion_is_the_engines_and_recorded_with_both_streams(
     sent = engine.requests[-1]
     assert (sent["prompt"], sent["max_tokens"], sent["min_p"]) == ("once upon", 20, 0.125)
     assert sent["model"] == "base" and "messages" not in sent
-    span = last_span(gateway)
+    span = gateway.last()
     assert (span.id, span.name) == (said.id, "completions")
     assert span.call.input[0].text == "once upon"
     choice = span.call.choices[0]
@@ -65,7 +48,7 @@ def test_echo_and_log_probabilities_pass_and_the_record_has_the_answer_alone(
     said = complete(gateway, echo=True, logprobs=1, max_tokens=0)
     assert said.choices[0].text == "once upon" + ANSWER
     assert len(said.choices[0].logprobs.token_logprobs) == 7
-    choice = last_span(gateway).call.choices[0]
+    choice = gateway.last().call.choices[0]
     assert choice.message.text == ANSWER and choice.tokens.logprobs == (-0.25,) * 5
 
 
@@ -75,7 +58,7 @@ def test_a_prompt_may_be_token_ids_or_a_list_of_one(
 ) -> None:
     complete(gateway, prompt)
     assert engine.requests[-1]["prompt"] == prompt
-    part = last_span(gateway).call.input[0].parts[0]
+    part = gateway.last().call.input[0].parts[0]
     if PROMPT in (prompt, prompt[0]):
         assert isinstance(part, Unknown) and part.raw["token_ids"] == PROMPT
 
@@ -91,7 +74,7 @@ def test_a_stream_passes_event_by_event_and_is_recorded(gateway: Running) -> Non
     chunks = list(complete(gateway, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == ANSWER
     assert all(chunk.usage is None for chunk in chunks)
-    span = last_span(gateway)
+    span = gateway.last()
     assert {chunk.id for chunk in chunks} == {span.id}
     assert span.call.choices[0].tokens.completion_ids == tuple(IDS)
     counted = list(complete(gateway, stream=True, stream_options={"include_usage": True}))

@@ -1,7 +1,6 @@
 """Anthropic's Messages over real sockets, spoken by the vendor's own client."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from serving.key_file import digest_of
 from serving.keys import Keys
 from serving.limits import Limits
 from tests.serving.running import Running, running
-from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
+from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream
 
 ANSWER = "".join(WORDS)
 PIXEL = "iVBORw0KGgo="
@@ -28,18 +27,6 @@ TOOLS: Any = [
 ]
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, engine: Upstream) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("home"), engine.url) as up:
-        yield up
-
-
 def client(gateway: Running, key: str = "none") -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=gateway.url, api_key=key, max_retries=0, timeout=20)
 
@@ -47,10 +34,6 @@ def client(gateway: Running, key: str = "none") -> anthropic.Anthropic:
 def asked(text: str = "hello", **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
     return {"model": "support", "max_tokens": 100, "messages": messages, **more}
-
-
-def last_span(gateway: Running) -> Any:
-    return gateway.traces()[-1].spans[0]
 
 
 def test_a_whole_answer_is_a_message_and_recorded_with_both_streams(gateway: Running) -> None:
@@ -61,7 +44,7 @@ def test_a_whole_answer_is_a_message_and_recorded_with_both_streams(gateway: Run
     assert [block.to_dict() for block in said.content] == [{"type": "text", "text": ANSWER}]
     assert (said.stop_reason, said.stop_sequence) == ("end_turn", None)
     assert (said.usage.input_tokens, said.usage.output_tokens) == (4, 5)
-    span = last_span(gateway)
+    span = gateway.last()
     assert (span.id, span.name) == (said.id, "messages")
     assert [message.role for message in span.call.input] == ["system", "user"]
     tokens = span.call.choices[0].tokens
@@ -77,7 +60,7 @@ def test_a_stream_is_told_in_the_clients_events_and_ends_after_the_record(gatewa
     assert (said.content[0].thinking, said.content[1].text) == ("so far", ANSWER)  # type: ignore[union-attr]
     assert said.stop_reason == "end_turn"
     assert (said.usage.input_tokens, said.usage.output_tokens) == (4, 5)
-    span = last_span(gateway)
+    span = gateway.last()
     assert span.id == said.id and span.attributes["stream"] is True
     assert span.call.choices[0].message.parts == (Reasoning(text="so far"), Text(text=ANSWER))
 
@@ -213,7 +196,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_and_is_recorded_as_that(
         client(gateway).messages.stream(**asked(script)) as stream,
     ):
         list(stream)
-    span = last_span(gateway)
+    span = gateway.last()
     assert span.error and span.call.choices[0].finish_reason is None
     assert span.call.choices[0].message.text == "It is "
 

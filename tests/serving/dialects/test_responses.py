@@ -1,6 +1,5 @@
 """OpenAI's Responses over real sockets, spoken by the vendor's own client."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from flywheel.records import Image, ToolCall, ToolResult
 from serving.key_file import Key, add
 from serving.keys import Keys
 from tests.serving.running import Running, running
-from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream, upstream
+from tests.serving.scripted_upstream import IDS, PROMPT, WORDS, Upstream
 
 ANSWER = "".join(WORDS)
 TOOLS: Any = [
@@ -26,18 +25,6 @@ TOOLS: Any = [
     }
     for name, key in (("find", "order"), ("send", "to"))
 ]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Upstream]:
-    with upstream() as scripted:
-        yield scripted
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, engine: Upstream) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("home"), engine.url) as up:
-        yield up
 
 
 def client(gateway: Running, key: str = "none") -> openai.OpenAI:
@@ -53,17 +40,13 @@ def streamed(gateway: Running, said: str, **more: Any) -> Any:
         return stream.get_final_response()
 
 
-def last_span(gateway: Running) -> Any:
-    return gateway.traces()[-1].spans[0]
-
-
 def test_a_whole_answer_is_a_response_and_recorded_with_both_streams(gateway: Running) -> None:
     said = ask(gateway, instructions="be brief", temperature=0.5, metadata={"a": "b"})
     assert (said.object, said.status, said.model) == ("response", "completed", "support-v0")
     assert said.output_text == ANSWER
     assert (said.instructions, said.temperature, said.metadata) == ("be brief", 0.5, {"a": "b"})
     assert (said.usage.input_tokens, said.usage.output_tokens) == (4, 5)
-    span = last_span(gateway)
+    span = gateway.last()
     assert (span.id, span.name) == (said.id, "responses")
     assert [message.role for message in span.call.input] == ["system", "user"]
     tokens = span.call.choices[0].tokens
@@ -83,7 +66,7 @@ def test_a_stream_has_every_event_in_order_and_ends_after_the_record(gateway: Ru
         assert added == kinds.count(f"response.{kind}.done") == 2  # type: ignore[arg-type]
     assert [item.type for item in said.output] == ["reasoning", "message"]
     assert said.output_text == ANSWER and said.usage is not None
-    span = last_span(gateway)
+    span = gateway.last()
     assert (span.id, span.attributes["stream"]) == (said.id, True)
     assert client(gateway).responses.retrieve(said.id).output_text == ANSWER
 
@@ -124,7 +107,7 @@ def test_items_become_messages_and_unknown_fields_pass(gateway: Running, engine:
     assert [call["id"] for call in sent["messages"][1]["tool_calls"]] == ["c1", "c2"]
     assert (sent["max_tokens"], sent["min_p"], sent["user"]) == (50, 0.125, "ann")
     assert sent["response_format"]["json_schema"]["name"] == "x"
-    asked = last_span(gateway).call
+    asked = gateway.last().call
     assert isinstance(asked.input[0].parts[0], Image)
     assert ToolCall(name="find", arguments="{}", id="c1") in asked.input[1].parts
     assert asked.input[3].parts == (ToolResult(content="two", id="c2"),)
@@ -205,5 +188,5 @@ def test_a_stream_that_breaks_off_fails_and_is_recorded_as_that(
     events = list(ask(gateway, script, stream=True))
     assert events[-1].type == "response.failed"
     assert events[-1].response.status == "failed" and events[-1].response.error.message
-    span = last_span(gateway)
+    span = gateway.last()
     assert span.error and span.call.choices[0].finish_reason is None

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
-import msgspec
 import openai
 import pytest
 
 from flywheel.records import ToolResult
-from serving import routing
-from serving.routing import external_deployment
 from tests.serving.running import Running, running, terms
 from tests.serving.scripted_messages import CALLS, NEW, THOUGHT, Vendor, vendor
 from tests.serving.scripted_upstream import Upstream, upstream
@@ -41,13 +38,6 @@ def gateway(
         yield up
 
 
-def champion(gateway: Running, provider: str) -> None:
-    now = routing.read(gateway.home)
-    route = now.projects["support"]
-    new = msgspec.structs.replace(route, champion=external_deployment("support", provider, "base"))
-    routing.replace(gateway.home, msgspec.structs.replace(now, projects={"support": new}))
-
-
 def ask(gateway: Running, text: str, *, stream: bool = False, **more: Any) -> Any:
     client = anthropic.Anthropic(base_url=gateway.url, api_key="x", max_retries=0, timeout=20)
     messages = more.pop("messages", [{"role": "user", "content": text}])
@@ -68,7 +58,7 @@ def respond(gateway: Running, said: Any, **more: Any) -> Any:
 def test_messages_meet_messages_in_their_own_words(
     gateway: Running, claude: Vendor, stream: bool
 ) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     thinking = {"type": "enabled", "budget_tokens": 50}
     said = ask(gateway, "think", stream=stream, thinking=thinking, extra_body={"speed": "fast"})
     assert said.model == "support-claude" and said.content[0].to_dict() == THOUGHT
@@ -85,7 +75,7 @@ def test_messages_meet_messages_in_their_own_words(
 
 
 def test_a_prompts_tokens_are_counted_by_the_provider(gateway: Running) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     client = anthropic.Anthropic(base_url=gateway.url, api_key="x", max_retries=0, timeout=20)
     hello: Any = [{"role": "user", "content": "hello"}]
     counted = client.messages.count_tokens(
@@ -95,14 +85,14 @@ def test_a_prompts_tokens_are_counted_by_the_provider(gateway: Running) -> None:
 
 
 def test_an_error_amid_its_stream_is_the_clients_too(gateway: Running) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     with pytest.raises(anthropic.APIStatusError, match="it broke"):
         ask(gateway, "late error", stream=True)
-    assert gateway.traces()[-1].spans[0].error
+    assert gateway.last().error
 
 
 def test_responses_meet_messages(gateway: Running, claude: Vendor) -> None:
-    champion(gateway, "claude")
+    gateway.champion("claude")
     said = respond(gateway, "tool", instructions="be brief", max_output_tokens=50)
     kinds = [item.type for item in said.output]
     assert kinds == ["message", "function_call", "function_call"]
@@ -114,7 +104,7 @@ def test_responses_meet_messages(gateway: Running, claude: Vendor) -> None:
 def test_messages_meet_chat_completions_without_words_that_only_engines_know(
     gateway: Running, gpt: Upstream
 ) -> None:
-    champion(gateway, "gpt")
+    gateway.champion("gpt")
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     call = {"type": "tool_use", "id": "t1", "name": "find", "input": {}}
     failed = {"type": "tool_result", "tool_use_id": "t1", "content": "gone", "is_error": True}
@@ -129,6 +119,6 @@ def test_messages_meet_chat_completions_without_words_that_only_engines_know(
     assert "thinking" not in sent and sent["model"] == "gpt-9"
     assert set(sent["messages"][1]) == {"role", "content", "tool_calls"}
     assert set(sent["messages"][2]) == {"role", "content", "tool_call_id"}
-    recorded = gateway.traces()[-1].spans[0].call
+    recorded = gateway.last().call
     assert recorded is not None
     assert recorded.input[2].parts == (ToolResult(content="gone", id="t1", is_error=True),)
