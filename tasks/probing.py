@@ -4,17 +4,15 @@ Enters a trial and its version; leaves `probe.json` in the trial's folder: the t
 or, for weights that no run of ours trained, one made now from what the version itself answered.
 """
 
-import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from flywheel import children, durable
-from flywheel.errors import FlywheelError, Refused
+from flywheel.errors import Refused
 from flywheel.lineage import Deployment
 from flywheel.records import Trace, last_answer
 from tasks.gates import Verdict
+from tasks.ordered import carried_out
 from tasks.turns import Turn, home, run_folder, settings
 
 _PAIRS = 8
@@ -68,7 +66,7 @@ def _make(turn: Turn, deployment: Deployment, pairs: list[dict[str, Any]], out: 
         raise Refused(
             f"nothing to check {deployment.name} with: the engine gave no token ids for its answers"
         )
-    start, folder = turn.start, run_folder(turn)
+    start = turn.start
     order = {
         "base_model": deployment.base_model,
         "adapter": str(home().path(deployment.adapter or "")),
@@ -77,21 +75,5 @@ def _make(turn: Turn, deployment: Deployment, pairs: list[dict[str, Any]], out: 
         "out": str(out),
         "threads": settings().threads,
     }
-    path, log = folder / "probe.order.json", folder / "probing.log"
-    durable.write(path, json.dumps(order).encode())
-    log.unlink(missing_ok=True)
-    child = children.start("trainer.probing", [str(path)], log=log)
-    try:
-        code = child.wait(600)
-    except subprocess.TimeoutExpired as error:
-        raise FlywheelError(f"the probe of {deployment.name} took over 600 s; see {log}") from error
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
-    if code:
-        said = log.read_text(errors="replace").strip().rpartition("error: ")[2][-1000:]
-        kind = Refused if code == Refused.exit_code else FlywheelError
-        raise kind(f"{deployment.name} cannot be checked: {said}")
+    failed = f"{deployment.name} cannot be checked"
+    carried_out("trainer.probing", order, run_folder(turn), minutes=10, failed=failed)

@@ -8,19 +8,19 @@ Invariant: the weights that a variant was made of stay known: training goes on f
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from flywheel import children, durable
-from flywheel.errors import FlywheelError, Refused, UsageError
+from flywheel import durable
+from flywheel.errors import Refused, UsageError
 from flywheel.ids import digest
 from flywheel.lineage import Checkpoint, Deployment, Run
 from flywheel.progress import report
 from flywheel.project import Project, load_project
 from flywheel.records import last_answer
+from tasks.ordered import carried_out
 from tasks.probing import trained_probe
 from tasks.trial import Trial, fetch_version
 from tasks.turns import champion_of, engine, home, settings
@@ -161,7 +161,7 @@ def _quantise(origin: Deployment, out: Path, pairs: list[dict[str, Any]]) -> Non
         "prompts": [[*one["prompt_ids"], *one["completion_ids"]] for one in pairs],
         "threads": settings().threads,
     }
-    _child("trainer.quantised", order, out.parent)
+    _carried_out("trainer.quantised", order, out.parent, origin)
 
 
 def _guessing(origin: Deployment, out: Path) -> None:
@@ -202,34 +202,14 @@ def _probe(
         "out": str(made),
         "threads": settings().threads,
     }
-    _child("trainer.probing", order, out.parent)
+    _carried_out("trainer.probing", order, out.parent, origin)
     said = json.loads(made.read_bytes())
     durable.write(out, json.dumps({**said, "format": INT8 if how == INT8 else ""}).encode())
 
 
-def _child(module: str, order: dict[str, Any], place: Path) -> None:
-    """Runs it in a process of its own: torch's memory goes with it.
-
-    Raises:
-        Refused: what it was given cannot be used.
-    """
-    path, log = place / f"{module}.json", place / f"{module}.log"
-    durable.write(path, json.dumps(order).encode())
-    log.unlink(missing_ok=True)
-    child = children.start(module, [str(path)], log=log)
-    try:
-        code = child.wait(_MINUTES * 60)
-    except subprocess.TimeoutExpired as error:
-        raise FlywheelError(f"{module} took over {_MINUTES} minutes; see {log}") from error
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
-    if code:
-        said = log.read_text(errors="replace").strip().rpartition("error: ")[2][-1000:]
-        raise (Refused if code == Refused.exit_code else FlywheelError)(said or f"see {log}")
+def _carried_out(module: str, order: dict[str, Any], place: Path, origin: Deployment) -> None:
+    failed = f"no variant of {origin.name} could be made"
+    carried_out(module, order, place, minutes=_MINUTES, failed=failed)
 
 
 def _written_down(

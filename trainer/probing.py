@@ -11,9 +11,7 @@ from typing import Any
 
 import msgspec
 
-from flywheel.children import follow_parent
-from flywheel.errors import CorruptFile, FlywheelError, Refused, UsageError
-from flywheel.settings import load, quiet_dependencies
+from trainer.ordered import carry_out
 from trainer.probe import ProbePair, probe_logprobs, write_probe
 
 
@@ -51,19 +49,5 @@ def _model(order: Order, folder: Path | None) -> Any:
     return model
 
 
-def main(arguments: list[str]) -> int:
-    """Exit code 3: the adapter is none, or not one of this base model."""
-    follow_parent()
-    quiet_dependencies(load().at())
-    try:
-        if len(arguments) != 1:
-            raise UsageError("usage: python -m trainer.probing ORDER.json")
-        probe(msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Order))
-    except FlywheelError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        return Refused.exit_code if isinstance(error, CorruptFile) else error.exit_code
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(carry_out(sys.argv[1:], Order, probe))

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from flywheel import durable
-from flywheel.children import follow_parent
-from flywheel.errors import CorruptFile, FlywheelError, Refused, UsageError
-from flywheel.settings import load, quiet_dependencies
+from flywheel.errors import CorruptFile, UsageError
+from trainer.ordered import carry_out
 
 LARGEST = 127
 _GROUP = {
@@ -191,19 +190,5 @@ def _merged(model: Any) -> Any:
     return model
 
 
-def main(arguments: list[str]) -> int:
-    """Exit code 3: the weights cannot be read, or do not fit."""
-    follow_parent()
-    quiet_dependencies(load().at())
-    try:
-        if len(arguments) != 1:
-            raise UsageError("usage: python -m trainer.quantised ORDER.json")
-        write(msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Order))
-    except FlywheelError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        return Refused.exit_code if isinstance(error, CorruptFile) else error.exit_code
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(carry_out(sys.argv[1:], Order, write))
