@@ -4,7 +4,8 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.estimate import estimated, open_estimate, replay_sample, weigh_logged
+from tasks.estimate import estimated, open_estimate, replay_sample
+from tasks.estimate_logged import weigh_logged
 from tasks.estimate_report import conclude_estimate
 from tasks.ingest import ingest_inbox
 from tasks.turns import served_now

@@ -12,7 +12,7 @@ from flywheel.records import Choice, Grade, ModelCall, Span, Trace, say, trace_i
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.served import drawn, recent
-from tasks.estimate import drawn_arm, logged_answers
+from tasks.estimate_logged import drawn_arm, logged_answers
 from tasks.turns import Turn
 
 SORTING = Path(__file__).resolve().parents[1] / "sorting"
