@@ -1,7 +1,8 @@
-"""The gateway: the OpenAI-compatible door in front of the engine, as an ASGI application.
+"""The gateway as an ASGI application: the parts that requests share, and the paths to them.
 
-Enters: chat completions, feedback, questions about models and health. Leaves: the engine's answers,
-each recorded as a part of a trace. The routing file alone says which deployment answers.
+Enter requests to a model in the dialects' forms, feedback, OTLP, questions about models and health,
+each through the door. Leave answers, those of a model recorded as a part of a trace. The routing
+file alone says which deployment answers.
 """
 
 import contextlib
@@ -11,31 +12,27 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope
 
 from flywheel.home import Home
 from flywheel.project import Project
-from serving import wire
 from serving.admission import Admission
 from serving.allowance import Allowance
 from serving.backends import Backends
 from serving.board import Board, Known, OwnBoard
 from serving.control import Heard
-from serving.dialects import DIALECTS, dialects, refusal
+from serving.dialects import DIALECTS, dialects
 from serving.dialects.models import list_of, model_of
 from serving.dialects.responses import again, forgotten
+from serving.door import Door, Endpoint, fault, no_route
 from serving.embeddings import Embeddings
 from serving.feedback_taken import FeedbackTaken
 from serving.following import Following
-from serving.guesses import Guesses
 from serving.inference import Inference
 from serving.intake import Intake
 from serving.keeping import Keeping
-from serving.key_file import Scope as Right
-from serving.keys import Caller, Keys, from_here
+from serving.keys import Keys, from_here
 from serving.limits import Limits, limits_of
 from serving.metrics import Metrics
 from serving.observing import Observers, Seen
@@ -49,16 +46,6 @@ from serving.state import EngineState
 from serving.terms import Terms
 from serving.upstream import Upstream
 from storage.remembered import Remembered
-
-_OPEN = frozenset(("/health", "/ready", "/openapi.json"))
-"""Paths that need no key and tell nothing that does."""
-_FAULT = "a fault in the gateway; its log says more"
-_RIGHTS: dict[str, Right] = {
-    "/v1/feedback": "feedback",
-    "/metrics": "admin",
-    **dict.fromkeys(OTLP_PATHS, "ingest"),
-}
-"""What a key must be allowed at a path; at all others `infer`."""
 
 
 class Gateway:
@@ -136,7 +123,7 @@ class Gateway:
         starlette = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            exception_handlers={HTTPException: _no_route, Exception: _fault},
+            exception_handlers={HTTPException: no_route, Exception: fault},
         )
         return Door(starlette, self)
 
@@ -252,89 +239,6 @@ class Gateway:
         served = {route.project for route in self.following.routes()}
         missing = self.projects - served
         return f"no deployment yet for {sorted(missing)}" if missing else None
-
-
-class Door:
-    """Comes before every endpoint: the headers' size, the key, the request's id."""
-
-    def __init__(self, inner: ASGIApp, gateway: Gateway) -> None:
-        self._inner, self._gateway = inner, gateway
-        self._guesses = Guesses(gateway.keys)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._inner(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        request_id = wire.request_id_of(dict(scope["headers"]))
-        try:
-            headers = wire.headers_of(scope, self._gateway.limits)
-            if scope["path"] not in _OPEN:
-                scope["flywheel.caller"] = self._admit(scope, headers)
-        except ApiError as error:
-            self._gateway.recording.counts[f"refused_{error.status}"] += 1
-            named = [(b"x-request-id", request_id.encode())]
-            await wire.refuse(send, error, named, refusal(scope, error))
-            return
-        scope["flywheel.headers"], scope["flywheel.request_id"] = headers, request_id
-        if scope["method"] == "POST" and scope["path"] in DIALECTS:
-            await self._straight(scope, receive, send)
-        else:
-            await self._inner(scope, receive, send)
-
-    async def _straight(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Where a model is asked, without the layers that other routes pass."""
-        try:
-            await self._gateway.inference(scope, receive, send)
-        except Exception:
-            # Refused by uvicorn, where the answer had begun: then it cuts the connection.
-            with contextlib.suppress(RuntimeError):
-                error = ApiError(500, _FAULT)
-                await wire.refuse(send, error, [], refusal(scope, error))
-            raise
-
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
-        address = (scope.get("client") or ("",))[0]
-        return self._guesses.admit(headers, _RIGHTS.get(scope["path"], "infer"), address)
-
-
-class Endpoint:
-    """A function from a request to a status and JSON, as ASGI."""
-
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        named = [(b"x-request-id", scope["flywheel.request_id"].encode())]
-        try:
-            status, content = await self._answer(scope, receive)
-        except wire.HungUp:
-            return
-        except ApiError as error:
-            await wire.refuse(send, error, named, refusal(scope, error))
-            return
-        if isinstance(content, str):
-            text = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8"), *named]
-            await wire.answer(send, status, content.encode(), text)
-        else:
-            await wire.answer_json(send, content, named, status)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    said = ApiError(error.status_code, f"{request.url.path}: {error.detail}")
-    return _as_response(said, request)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    """Starlette logs the traceback; the client learns that it was not its fault, and no more."""
-    return _as_response(ApiError(500, _FAULT), request)
-
-
-def _as_response(error: ApiError, request: Request) -> Response:
-    headers = {name.decode(): value.decode() for name, value in error.headers()}
-    return Response(refusal(request.scope, error), error.status, headers)
 
 
 def _version() -> str:

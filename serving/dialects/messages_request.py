@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from serving.chat import Chat, Native, Positive
+from serving.dialects.parts import Fields, joined
 from serving.limits import Limits, decode
 from serving.refusal import ApiError, invalid
 
-Fields = dict[str, Any]
 _TURNED = {
     "system", "messages", "stop_sequences", "tools", "tool_choice", "metadata", "output_config",
     "output_format", "stream",
@@ -105,7 +105,7 @@ def _chat(asked: MessagesRequest, fields: dict[str, Raw]) -> Fields:
 
 def _messages(asked: MessagesRequest) -> Iterator[Fields]:
     if asked.system:
-        yield {"role": "system", "content": _joined(_parts(asked.system, "system"))}
+        yield {"role": "system", "content": joined(_parts(asked.system, "system"))}
     for place, message in enumerate(asked.messages):
         role, where = message.get("role"), f"messages[{place}]"
         content = message.get("content")
@@ -123,11 +123,11 @@ def _turn(role: str, content: Any, where: str) -> Iterator[Fields]:
     results = [block for block in blocks if block.get("type") == "tool_result"]
     for block in results:
         result = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
-        result["content"] = _joined(_parts(block.get("content") or "", f"{where}.content"))
+        result["content"] = joined(_parts(block.get("content") or "", f"{where}.content"))
         yield {**result, **({"is_error": True} if block.get("is_error") else {})}
     others = [block for block in blocks if block.get("type") != "tool_result"]
     if others or not results:
-        yield {"role": role, "content": _joined(_parts(others, where))}
+        yield {"role": role, "content": joined(_parts(others, where))}
 
 
 def _said(content: Any, where: str) -> Fields:
@@ -135,7 +135,7 @@ def _said(content: Any, where: str) -> Fields:
     calls = [block for block in blocks if block.get("type") == "tool_use"]
     thoughts = [block for block in blocks if block.get("type") in _THOUGHTS]
     others = [block for block in blocks if block.get("type") not in ("tool_use", *_THOUGHTS)]
-    message: Fields = {"role": "assistant", "content": _joined(_parts(others, where)) or None}
+    message: Fields = {"role": "assistant", "content": joined(_parts(others, where)) or None}
     if thought := "".join(str(block.get("thinking", "")) for block in thoughts):
         message["reasoning_content"] = thought
     if calls:
@@ -192,15 +192,6 @@ def _url(source: Fields) -> str | None:
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     return source.get("url") if source.get("type") == "url" else None
-
-
-def _joined(parts: list[Fields]) -> str | list[Fields]:
-    """One text is a string: every chat template knows it."""
-    if not parts:
-        return ""
-    if len(parts) == 1 and parts[0].get("type") == "text":
-        return str(parts[0]["text"])
-    return parts
 
 
 def _tool(tool: Fields) -> Fields:

@@ -7,9 +7,8 @@ is not known is refused; a part of one passes as it is.
 from collections.abc import Iterator
 from typing import Any
 
+from serving.dialects.parts import Fields, joined
 from serving.refusal import invalid
-
-Fields = dict[str, Any]
 
 
 def messages_of(items: list[Fields]) -> Iterator[Fields]:
@@ -56,7 +55,7 @@ def _answered(content: Any, where: str) -> Fields:
     refusals = [str(part["refusal"]) for part in parts if part.get("type") == "refusal"]
     texts = [part for part in parts if part.get("type") != "refusal"]
     return {
-        "content": _joined(texts) if texts else None,
+        "content": joined(texts) if texts else None,
         **({"refusal": "".join(refusals)} if refusals else {}),
     }
 
@@ -66,11 +65,11 @@ def _heard(item: Fields, where: str) -> Fields:
     if kind == "message":
         if not isinstance(item.get("role"), str):
             raise invalid(f"{where}.role must be a string", f"{where}.role")
-        content = _joined(_parts(item.get("content"), where))
+        content = joined(_parts(item.get("content"), where))
         return {"role": item["role"], "content": content}
     if kind == "function_call_output":
         output = item.get("output")
-        content = _joined(_parts(output if output is not None else "", where))
+        content = joined(_parts(output if output is not None else "", where))
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
     raise invalid(
         f"{where}: items of the type {kind!r} are not known here: send messages, function calls, "
@@ -99,11 +98,3 @@ def _part(part: Fields) -> Fields:
     if kind == "input_file":
         return {"type": "file", "file": {key: part[key] for key in part if key != "type"}}
     return part
-
-
-def _joined(parts: list[Fields]) -> str | list[Fields]:
-    if not parts:
-        return ""
-    if len(parts) == 1 and parts[0].get("type") == "text":
-        return str(parts[0]["text"])
-    return parts

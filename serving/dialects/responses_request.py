@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from serving.chat import Chat, Positive
+from serving.dialects.parts import Fields
 from serving.dialects.responses_items import messages_of
 from serving.limits import Limits, decode
 from serving.refusal import ApiError, invalid
 
-Fields = dict[str, Any]
 _TURNED = {
     "input", "instructions", "tools", "tool_choice", "text", "max_output_tokens", "reasoning",
     "include", "top_logprobs", "stream", "previous_response_id", "store", "background",
