@@ -10,12 +10,10 @@ from flywheel.errors import Refused
 from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.project import load_project
-from flywheel.records import Problem, model_spans, say
+from flywheel.records import model_spans
 from flywheel.settings import Settings
 from serving import routing
 from serving.routing import external_deployment
-from storage.committer import commit
-from storage.inbox import Inbox
 from storage.queries import traces
 from tasks.candidates import candidates
 from tasks.sample import sample_chunk, teacher_of
@@ -24,7 +22,7 @@ from tasks.turns import Turn, champion_of
 from tests.serving.scripted_adapters import ScriptedEngine, a_candidate
 from tests.serving.scripted_messages import Vendor, vendor
 from tests.tasks.answering import answering
-from tests.tasks.test_teacher import BASE, ENVIRONMENT, upper
+from tests.tasks.test_teacher import BASE, ENVIRONMENT, posed, upper
 
 CHAMPION = external_deployment("desk", "vendor", str(BASE))
 
@@ -61,22 +59,6 @@ def turn(folder: Path, url: str, protocol: str, algorithm: str) -> Turn:
         sequence=1 << 40,
         snapshot="s",
     )
-
-
-def posed(home: Home) -> list[str]:
-    some = [
-        Problem(
-            environment="desk",
-            messages=(say("user", word),),
-            answer=word.upper(),
-            text=word,
-            truth_from="ground_truth",
-        )
-        for word in "abc"
-    ]
-    Inbox(home).append(some)
-    commit(home)
-    return [one.id for one in some]
 
 
 def test_until_a_promotion_the_provider_is_the_champion_and_a_run_starts_from_the_base(

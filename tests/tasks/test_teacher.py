@@ -67,10 +67,8 @@ def upper(body: dict[str, Any]) -> str:
     return said if said == "b" else said.upper()
 
 
-def test_a_teachers_right_answers_become_what_is_learnt(
-    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    posed = [
+def posed(home: Home) -> list[str]:
+    some = [
         Problem(
             environment="desk",
             messages=(say("user", word),),
@@ -80,14 +78,20 @@ def test_a_teachers_right_answers_become_what_is_learnt(
         )
         for word in "abc"
     ]
-    Inbox(home).append(posed)
+    Inbox(home).append(some)
     commit(home)
+    return [one.id for one in some]
+
+
+def test_a_teachers_right_answers_become_what_is_learnt(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TEACHERS_KEY", "it-is-secret")
     with answering(upper) as model:
         section = f'url = "{model.url}"\nmodel = "wise"\nkey_env = "TEACHERS_KEY"\n'
         asked = turn(tmp_path, section)
         step: Any = sample_chunk
-        sampled = step.fn(asked, 0, [one.id for one in posed])
+        sampled = step.fn(asked, 0, posed(home))
         requests = model.requests
     assert sampled["rollouts"] == 12 and sampled["reward"] == 8
     assert {one["model"] for one in requests} == {"wise"}
