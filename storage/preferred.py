@@ -37,10 +37,10 @@ def preferences(home: Home, project: str, *, until: int | None = None) -> list[P
         if database is None:
             return []
         said = database.execute(_SAID, {"project": project, "until": until}).fetchall()
-        pairs = [pair for pair in _led(said) if pair is not None]
-        handles = sorted({handle for pair in pairs for handle, _ in pair})
+        pairs = list(_led(said))
         if not pairs:
             return []
+        handles = sorted({handle for pair in pairs for handle, _ in pair})
         found = database.execute(_STANDS, {"project": project, "handles": handles}).fetchall()
     traces: dict[str, str] = dict(found)
     return [
@@ -53,15 +53,14 @@ def preferences(home: Home, project: str, *, until: int | None = None) -> list[P
 _Side = tuple[str, int]
 
 
-def _led(said: list[tuple[str, str, str, int]]) -> Iterator[tuple[_Side, _Side] | None]:
-    """Of each pair the better and the worse; None = people are at odds."""
+def _led(said: list[tuple[str, str, str, int]]) -> Iterator[tuple[_Side, _Side]]:
+    """Of each pair that people are not at odds about the better and the worse."""
     pairs: dict[tuple[str, str], Counter[str]] = {}
     for target, name, value, people in said:
         pairs.setdefault((target, name), Counter())[value] += people
     for (target, _), votes in sorted(pairs.items()):
         first, *others = votes.most_common(2)
         if others and others[0][1] == first[1]:
-            yield None
             continue
         value = msgspec.json.decode(first[0])
         better, worse = (
