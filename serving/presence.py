@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from flywheel.home import Home
 from flywheel.records import Record
 from serving.engines.reach import Access
 from storage.locks import held
+
+if TYPE_CHECKING:
+    from serving.engines.client import EngineClient
 
 _MOST = 2**31 - 1
 """A record that was damaged may hold any number; no process has a larger one."""
@@ -53,6 +57,14 @@ def running(home: Home) -> ServerRecord | None:
     except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
         return None
     return record if started(record.pid) == record.started else None
+
+
+def running_engine(home: Home) -> "EngineClient | None":
+    """The running server's engine, as who changes what it serves speaks to it; None = none runs."""
+    from serving.engines.client import EngineClient
+
+    server = running(home)
+    return EngineClient(server.engine_url, access=server.access) if server else None
 
 
 def started(pid: int) -> str | None:

@@ -78,15 +78,12 @@ def take_share(folder: str, version: str | None, by: str, reason: str) -> dict[s
         UsageError: that version answers no share, and is no shadow.
     """
     from serving.canary import end_canary
-    from serving.engines.client import EngineClient
-    from serving.presence import running
+    from serving.presence import running_engine
     from serving.registry import Registry
     from serving.rerouting import end_shadow
     from serving.routing import canary_of, read
 
-    project = load_project(Path(folder)).name
-    server = running(home())
-    client = EngineClient(server.engine_url, access=server.access) if server else None
+    project, client = load_project(Path(folder)).name, running_engine(home())
     why, route = reason or "ended by a person", read(home()).projects.get(project)
     if canary_of(home(), project) is None and route is not None and route.shadow is not None:
         end_shadow(home(), project, version=version, engine=client, by=by, reason=why)

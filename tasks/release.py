@@ -21,7 +21,6 @@ from tasks.step import worth_another_try
 from tasks.turns import Turn, engine, home
 
 if TYPE_CHECKING:
-    from serving.engines.client import EngineClient
     from serving.release import Standing
 
 BY = "reward test"
@@ -60,6 +59,7 @@ def look(folder: str) -> dict[str, Any] | None:
 def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     """One that is surely worse is asked no more; else, with enough graded, it goes on to its
     canary, where the project has a share for one."""
+    from serving.presence import running_engine
     from serving.release import shadow_standing
     from serving.rerouting import end_shadow
 
@@ -71,8 +71,8 @@ def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     decided: str | None = None
     if stands.says == "take out":
         end_shadow(
-            home(), project.name, version=version, engine=_client(), by=BY, reason=stands.reason,
-            evidence={"release": told},
+            home(), project.name, version=version, engine=running_engine(home()), by=BY,
+            reason=stands.reason, evidence={"release": told},
         )  # fmt: skip
         written_down(project.name)
         decided = "taken out"
@@ -85,14 +85,6 @@ def _look_at_shadow(project: Project) -> dict[str, Any] | None:
     return {**told, "challenger": stands.shadow, "decided": decided}
 
 
-def _client() -> "EngineClient | None":
-    from serving.engines.client import EngineClient
-    from serving.presence import running
-
-    server = running(home())
-    return EngineClient(server.engine_url, access=server.access) if server else None
-
-
 def evidence_of(stands: "Standing") -> dict[str, Any]:
     """As it stands in the Decision."""
     found: dict[str, Any] = msgspec.to_builtins(stands)
@@ -101,13 +93,14 @@ def evidence_of(stands: "Standing") -> dict[str, Any]:
 
 def _end(stands: "Standing", outcome: Outcome) -> str:
     from serving.canary import end_canary
+    from serving.presence import running_engine
     from serving.registry import Registry
 
     end_canary(
         home(),
         stands.project,
         stands.challenger.removeprefix(f"{stands.project}-v"),
-        engine=_client(),
+        engine=running_engine(home()),
         registry=Registry(home()),
         by=BY,
         reason=stands.reason,

@@ -71,19 +71,20 @@ def command(
 def _shadow(
     settings: "Settings", folder: Path, project: "Project", said: str, by: str, why: str
 ) -> None:
+    from serving.presence import running_engine
     from serving.rerouting import end_shadow, set_shadow
     from serving.routing import external_deployment
 
     home = settings.at()
     if said == "off":
-        end_shadow(home, project.name, engine=_engine(home), by=by, reason=why)
+        end_shadow(home, project.name, engine=running_engine(home), by=by, reason=why)
         _committed(home)
         return
     who, share = _parted(said)
     if who in project.providers:
         route = _route(home, project)
         provider = external_deployment(project.name, who, route.base_model)
-        engine = _engine(home)
+        engine = running_engine(home)
         set_shadow(home, provider, share, engine=engine, verify=dict, by=by, reason=why)
         _committed(home)
         return
@@ -158,14 +159,6 @@ def _tell(route: "ProjectRoute", project: "Project") -> None:
 
 def _where(one: Any) -> str:
     return f" (the provider {one.provider})" if one.provider else ""
-
-
-def _engine(home: "Home") -> Any:
-    from serving.engines.client import EngineClient
-    from serving.presence import running
-
-    server = running(home)
-    return EngineClient(server.engine_url, access=server.access) if server else None
 
 
 def _committed(home: "Home") -> None:
