@@ -32,8 +32,8 @@ from serving.worker import DRAIN_S
 from serving.workers import Workers
 
 _TELL_S = 0.25
-Begin = Callable[[str], None]
-"""What must be done before the first request is let in; gets the engine's URL."""
+Step = Callable[[str], None]
+"""Gets the engine's URL."""
 
 
 class Life:
@@ -44,11 +44,18 @@ class Life:
         listening: Listening,
         engine: EngineChild,
         environment: dict[str, str],
-        begin: Begin,
+        begin: Step,
+        settle: Step,
         ready: Callable[[ServerRecord], None] | None,
     ) -> None:
-        """`environment`: what makes the settings of the gateway processes those of this one."""
-        self.home, self.listening, self.begin, self.ready = home, listening, begin, ready
+        """
+        Args:
+            environment: what makes the settings of the gateway processes those of this one.
+            begin: must be done before the first request is let in.
+            settle: what of that follows each change that the guard rails decide.
+        """
+        self.home, self.listening, self.ready = home, listening, ready
+        self.begin, self.settle = begin, settle
         self.names = frozenset(project.name for project in projects)
         self.state = EngineState()
         self.keeper = Keeper(home, self.names, engine, self.state)
@@ -149,7 +156,7 @@ class Life:
     def _settle(self) -> None:
         """What was decided without MLflow is told to it; while the engine is away it waits."""
         if self.state.phase == "ready":
-            self.begin(self.keeper.engine.url)
+            self.settle(self.keeper.engine.url)
 
     def _reload(self) -> None:
         with contextlib.suppress(FlywheelError):  # written again since it was found sound

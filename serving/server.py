@@ -53,7 +53,8 @@ def serve(
     Args:
         projects: of one base model, which they share; the first one's [serving] is the server's.
         port: of the gateway; 0 = a free one; None = the project's.
-        reconcile: is called before the first request is let in.
+        reconcile: is called before the first request is let in, and after each change that the
+            server makes by itself.
         engine: not started yet; None = the one that the project names.
         ready: is told once requests are answered.
 
@@ -71,17 +72,20 @@ def serve(
     check_tls(first)
     warn_of_keys(projects)
 
+    def settle(engine_url: str) -> None:
+        reconcile(home, engine_url)
+
     def begin(engine_url: str) -> None:
+        settle(engine_url)
         for project in projects:
             put_first(home, project, str(base_folder(project, settings.models)))
-        reconcile(home, engine_url)
 
     with only_server(home), listen(host, first.port if port is None else port) as at:
         bring_up(home)
         at.certificate = str(first.tls_cert.resolve()) if first.tls_cert else None
         engine = engine or _engine_of(home, projects, settings)
         environment = _environment(home, settings)
-        life = Life(home, projects, at, engine, environment, begin, ready)
+        life = Life(home, projects, at, engine, environment, begin, settle, ready)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(life.run())
 
