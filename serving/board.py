@@ -33,18 +33,22 @@ class Board:
         self._live[worker] = heard
         for seen in heard.seen:
             self._metrics.hear(seen)
-        self._metrics.stand(
-            running=sum(one.running for one in self._live.values()),
-            waiting=sum(one.waiting for one in self._live.values()),
-            lag_s=max(one.lag_s for one in self._live.values()),
-            counts=self.counts(),
-        )
+        self._stand()
 
     def forget(self, worker: int) -> None:
         """It is gone: its counts stay, what it had in work is gone too."""
         left = self._live.pop(worker, None)
         if left is not None:
             self._gone.update(left.counts)
+        self._stand()
+
+    def _stand(self) -> None:
+        self._metrics.stand(
+            running=sum(one.running for one in self._live.values()),
+            waiting=sum(one.waiting for one in self._live.values()),
+            lag_s=max((one.lag_s for one in self._live.values()), default=0.0),
+            counts=self.counts(),
+        )
 
     def counts(self) -> Counter[str]:
         total = Counter(self._gone)
@@ -105,19 +109,15 @@ class OwnBoard:
     """Of one gateway that runs alone in its process: what it hears is its own."""
 
     def __init__(self, board: Board, now: Callable[[tuple[Seen, ...]], Heard]) -> None:
-        self._board, self._now, self._seen = board, now, list[Seen]()
+        self._board, self._now = board, now
 
-    def hear(self, seen: Seen) -> None:
-        self._seen.append(seen)
-
-    def _look(self) -> None:
-        heard, self._seen = self._now(tuple(self._seen)), []
-        self._board.hear(0, heard)
+    def hear(self, *seen: Seen) -> None:
+        self._board.hear(0, self._now(seen))
 
     async def metrics(self) -> str:
-        self._look()
+        self.hear()
         return await self._board.metrics()
 
     async def health(self) -> dict[str, Any]:
-        self._look()
+        self.hear()
         return await self._board.health()

@@ -69,7 +69,7 @@ class Metrics:
         self._running.set(running)
         self._waiting.set(waiting)
         self._lag.set(lag_s)
-        self._dropped.set(counts.get("unrecorded", 0))
+        self._dropped.set(counts.get("dropped", 0))
 
     def engine(self, state: EngineState) -> None:
         for phase in _PHASES:

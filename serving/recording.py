@@ -99,6 +99,7 @@ class Recording:
         except NotRecorded:
             if self.limits.unrecorded == "refuse":
                 raise
+            self.counts["dropped"] += 1
 
     async def synced(self) -> None:
         """Returns once all that was kept is on the disk.

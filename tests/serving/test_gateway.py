@@ -427,6 +427,7 @@ def test_what_cannot_be_recorded_is_refused_before_anything_is_spent(
     assert second.status_code == 503 and second.headers["retry-after"]
     assert len(engine.requests) == 1
     assert gateway.gateway.recording.counts["unrecorded"] == 1
+    assert gateway.gateway.recording.counts["dropped"] == 0  # nobody was answered
     assert httpx.get(gateway.url + "/health").json()["status"] == "degraded"
     gateway.home.journal.unlink()
     wait(lambda: post(gateway, body()).status_code == 200)
@@ -438,7 +439,9 @@ def test_a_project_may_rather_serve_unrecorded(tmp_path: Path, engine: Upstream)
     with running(tmp_path, engine.url, limits=Limits(unrecorded="serve")) as up:
         up.home.journal.write_text("no folder can be made here")
         assert post(up, body()).status_code == post(up, body(stream=True)).status_code == 200
-        assert httpx.get(up.url + "/health").json()["counts"]["unrecorded"] == 2
+        counts = httpx.get(up.url + "/health").json()["counts"]
+        assert (counts["unrecorded"], counts["dropped"]) == (2, 2)
+        assert "flywheel_dropped_records 2.0" in httpx.get(up.url + "/metrics").text
 
 
 def test_large_images_and_texts_leave_the_record_but_not_the_store(

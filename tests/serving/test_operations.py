@@ -66,7 +66,7 @@ def test_metrics_count_what_ended_and_observe_nothing_that_is_unknown() -> None:
     metrics.hear(ANSWERED)
     metrics.hear(Seen(project="support", deployment="support-v1", end="failed", at=1, code="x"))
     metrics.engine(EngineState("ready", restarts=2))
-    metrics.stand(running=3, waiting=4, lag_s=0.01, counts={"unrecorded": 0})
+    metrics.stand(running=3, waiting=4, lag_s=0.01, counts={"unrecorded": 2})
     text = metrics.text()
     requests = values(text, "flywheel_requests_total")
     assert requests[("", "support-v1", "chat.completions", "answered", "support")] == 1
