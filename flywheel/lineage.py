@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from flywheel.ids import digest
 from flywheel.records import Record
 
 
@@ -32,6 +33,12 @@ class Dataset(Record, frozen=True, kw_only=True):
     gate_passed: bool | None = None
     gate_report: str | None = None
     """HTML file, relative to the home."""
+    product: Literal["rows", "preferences", "problems", "calibration", "evaluation"] = "rows"
+    """What it is for: supervised rows, preference pairs, problems to sample on, people's verdicts
+    that judges are calibrated by, problems to evaluate on."""
+    retired: str | None = None
+    """Why nothing may be trained on it any more; its successor, if it has one, names it as parent.
+    None = it may."""
 
 
 class Run(Record, frozen=True, kw_only=True):
@@ -131,11 +138,68 @@ class Calibration(Record, frozen=True, kw_only=True):
     """Of two with the same judge the later one stands."""
 
 
+MarkCause = Literal["erased", "feedback", "label", "grader", "rules"]
+
+
+class Mark(Record, frozen=True, kw_only=True):
+    """Something that was made stands on what has changed since."""
+
+    project: str
+    target_kind: Literal["dataset", "checkpoint", "deployment"]
+    target: str
+    """Its id; a deployment's name."""
+    cause: MarkCause
+    """erased: traces of it are gone. feedback, label, grader: grades of it are others now. rules:
+    the project's rules are."""
+    reason: str
+    """For people: what changed, and how much of it."""
+    touched: int
+    """Rows whose trace is gone, or whose grade is another."""
+    of: int
+    """Rows that it had."""
+    retrain: bool | None = None
+    """Whether training again would be from other rows; None = it was not looked at."""
+    at: int = 0
+    """Of two marks of one target and cause the later one stands."""
+    settled: bool = False
+    """True = nothing is different any more: what changed was changed back, or made anew."""
+
+    @property
+    def id(self) -> str:
+        return digest(self.target_kind, self.target, self.cause)
+
+
+class Erasure(Record, frozen=True, kw_only=True):
+    """The receipt of an erasure: what went and how that was shown, without what it was."""
+
+    id: str
+    """ULID."""
+    asked: str
+    """"user", "tenant", "trace", "conversation" or "retention", and a keyed hash of which."""
+    by: str
+    reason: str
+    at: int
+    """When it began."""
+    done: int | None = None
+    """When the last search found nothing; None = it is under way, and goes on at the next try."""
+    removed: dict[str, int] = field(default_factory=dict)
+    """What went, by kind: traces, spans, raw bytes, grades, dataset rows, cached files …"""
+    datasets: dict[str, str | None] = field(default_factory=dict)
+    """Dataset -> its successor without the rows; None = it was retired."""
+    flagged: tuple[str, ...] = ()
+    """Checkpoints and deployments whose lineage had it."""
+    searched: dict[str, int] = field(default_factory=dict)
+    """Where it was looked for once more -> bytes looked through."""
+    left: tuple[str, ...] = ()
+    """Where it was still found, and why. () = nowhere."""
+
+
 Outcome = Literal[
     "passed", "promoted", "refused", "waiting", "canary", "inconclusive", "rolled_back", "routed",
-    "reconciled", "abandoned",
+    "reconciled", "abandoned", "warned", "erased",
 ]  # fmt: skip
-"""waiting: a person must say yes. canary: it answers a share of the requests. inconclusive: a
+"""warned: a gate that only warns said no. erased: data went by `flywheel erase` or retention.
+waiting: a person must say yes. canary: it answers a share of the requests. inconclusive: a
 canary ended for want of evidence. routed: shadow or fallbacks were changed."""
 
 

@@ -20,6 +20,12 @@ from pydantic import (
 )
 
 from flywheel.curate_section import CURATED, CurateSection, ProblemsSection, RolloutsSection
+from flywheel.data_section import (
+    DataGateSection,
+    LabelsSection,
+    PrivacySection,
+    RetentionSection,
+)
 from flywheel.errors import ProjectError, unfit
 from flywheel.ids import digest
 from flywheel.judge_section import JudgeSection
@@ -99,7 +105,7 @@ class ScheduleSection(Section):
 
 
 _ELSEWHERE = ("serving", "capture", "limits", "release", "providers", "prices", "timezone",
-              "schedule")  # fmt: skip
+              "schedule", "labels")  # fmt: skip
 """Sections that say where and for whom, not what a turn does."""
 
 
@@ -122,6 +128,10 @@ class Project(Section):
     rollouts: RolloutsSection = RolloutsSection()
     curate: CurateSection = CurateSection()
     train: TrainSection = TrainSection()
+    data_gate: DataGateSection = DataGateSection()
+    privacy: PrivacySection = PrivacySection()
+    retention: RetentionSection = RetentionSection()
+    labels: LabelsSection = LabelsSection()
     gate: GateSection = GateSection()
     schedule: ScheduleSection = ScheduleSection()
     judge: JudgeSection | None = None

@@ -217,6 +217,7 @@ class Span(Record, frozen=True, kw_only=True):
     """What the format said and no field above holds."""
 
 
+Consent: TypeAlias = Literal["granted", "denied"]
 Origin: TypeAlias = Literal["production", "import", "demonstration", "rollout", "evaluation"]
 Fidelity: TypeAlias = Literal["trainable", "renderable", "view_only"]
 
@@ -235,6 +236,13 @@ class Trace(Record, frozen=True, kw_only=True):
     spans: tuple[Span, ...] = ()
     conversation: str | None = None
     user: str | None = None
+    tenant: str | None = None
+    """Whose data it is, of those who share a project: a customer, an organisation."""
+    consent: Consent | None = None
+    """Whether it may be learnt from, as its sender said; a refusal stands above a yes. None = not
+    said: the project's [retention] decides."""
+    expires: int | None = None
+    """When it must be gone, as its sender said; the earliest stands. None = by [retention]."""
     problem_id: str | None = None
     """Of a rollout."""
     run_id: str | None = None

@@ -16,6 +16,20 @@ Label: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
 GOOD: tuple[Label, ...] = ("chosen", "desirable")
 
 
+class Signal(Record, frozen=True, kw_only=True):
+    """One grade that a row's reward is made of, or that was asked for it."""
+
+    reward: str
+    value: float | None
+    """None = it could not be given."""
+    weight: float = 1.0
+    kind: Literal["code", "judge", "human", "feedback"] = "code"
+    confirmed_by: str | None = None
+    grader: str = ""
+    lineage: str | None = None
+    """Of a judge: the model that judged, as its project names it. None = no judge, or not known."""
+
+
 class TrainingRow(Record, frozen=True, kw_only=True):
     trace_id: str
     span_id: str
@@ -41,6 +55,20 @@ class TrainingRow(Record, frozen=True, kw_only=True):
     does."""
     origin: str = "rollout"
     fidelity: str | None = None
+    source: str | None = None
+    """The sending system, as its trace names it."""
+    tenant: str | None = None
+    answered_by: str | None = None
+    """The deployment that gave the answer, else the model's name as recorded; None = a person, or
+    not known."""
+    at: int | None = None
+    """When it was answered, nanoseconds since the epoch."""
+    corrected: bool = False
+    """Whether the answer is a person's correction or demonstration, rather than a model's."""
+    rehearsed: str | None = None
+    """The earlier dataset that it is repeated from."""
+    signals: tuple[Signal, ...] = ()
+    """The grades behind `reward`, in order of their names."""
     weight: float = 1.0
     label: Label | None = None
     """What people, or rewards, prefer. None = nobody was asked: the answer itself is learnt."""
@@ -56,8 +84,9 @@ class TrainingRow(Record, frozen=True, kw_only=True):
         return digest(self.messages, self.completion, self.tools, ids, *apart)
 
 
+_SINCE = ("label", "pair_id", "source", "tenant", "answered_by", "at", "rehearsed")
 _TOKENS = ("prompt_ids", "completion_ids", "logprobs", "template_digest", "tokenizer_digest")
-_JSON = ("messages", "completion", "tools", "sampling")
+_JSON = ("messages", "completion", "tools", "sampling", "signals")
 
 
 def write_rows(path: Path, rows: list[TrainingRow]) -> None:
@@ -74,7 +103,9 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "sampling": pl.String, "finish_reason": pl.String,
         "reward": pl.Float64, "confirmed_by": pl.String,
         "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
-        "label": pl.String, "pair_id": pl.String, "experts": pl.Binary,
+        "label": pl.String, "pair_id": pl.String, "experts": pl.Binary, "source": pl.String,
+        "tenant": pl.String, "answered_by": pl.String, "at": pl.Int64, "corrected": pl.Boolean,
+        "rehearsed": pl.String, "signals": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
     frame.write_parquet(path, compression="zstd", statistics=False)
@@ -130,6 +161,7 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",
         "finish_reason", "reward", "confirmed_by", "origin", "fidelity", "weight",
     )  # fmt: skip
+    since: dict[str, Any] = {name: flat.get(name) for name in _SINCE}
     found = TrainingRow(
         messages=msgspec.json.decode(flat["messages"], type=tuple[Message, ...]),
         completion=msgspec.json.decode(flat["completion"], type=Message),
@@ -137,8 +169,9 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         tokens=tokens,
         # Datasets of before have none of these.
         sampling=msgspec.json.decode(flat.get("sampling") or "null", type=Sampling | None),
-        label=flat.get("label"),
-        pair_id=flat.get("pair_id"),
+        signals=msgspec.json.decode(flat.get("signals") or "[]", type=tuple[Signal, ...]),
+        corrected=flat.get("corrected") or False,
+        **since,
         **{name: flat[name] for name in plain},
     )
     # Whoever else writes such a file may put anything into a column.

@@ -107,7 +107,7 @@ def _check(kind: str, record: Any) -> None:
     if not isinstance(record, Trace):
         numbers = [one for one in entries.TABLES[kind].row(record).values() if type(one) is int]
     else:
-        numbers = [record.attempt or 0]
+        numbers = [record.attempt or 0, record.expires or 0]
         for span in record.spans:
             numbers += (span.start or 0, span.end or 0, span.version)
             if span.call is not None:

@@ -35,7 +35,8 @@ TRACES = {
     "origin": _TEXT, "conversation": _TEXT, "user_id": _TEXT, "problem_id": _TEXT, "run_id": _TEXT,
     "attempt": _INT, "raw": _TEXT, "raws": _TEXTS, "fidelity": _TEXT, "fidelity_reasons": _TEXTS,
     "started": _INT, "ended": _INT, "spans": _INT, "incomplete": _BOOL, "digest": _TEXT,
-    "content": _TEXT, "duplicate_of": _TEXT, "rest": _TEXT,
+    "content": _TEXT, "duplicate_of": _TEXT, "rest": _TEXT, "tenant": _TEXT, "consent": _TEXT,
+    "expires": _INT,
 }  # fmt: skip
 SPANS = {
     "trace_id": _TEXT, "id": _TEXT, "since": _INT, "kind": _TEXT, "name": _TEXT, "parents": _TEXTS,
@@ -100,7 +101,8 @@ class Rows:
             seen.conversation, seen.user, seen.problem_id, seen.run_id, seen.attempt, seen.raw,
             raws, seen.fidelity, seen.fidelity_reasons, min(starts, default=None),
             max(ends, default=None), len(seen.spans), absent, digest(seen), self._content(seen),
-            None, _encoder.encode(seen.attributes) if seen.attributes else None,
+            None, _encoder.encode(seen.attributes) if seen.attributes else None, seen.tenant,
+            seen.consent, seen.expires,
         ))  # fmt: skip
 
     def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
@@ -191,7 +193,7 @@ def assemble(
 
 def _trace_of(row: dict[str, Any], spans: tuple[Span, ...]) -> Trace:
     same = ("id", "project", "source", "external_id", "origin", "conversation", "problem_id",
-            "run_id", "attempt", "raw", "fidelity")  # fmt: skip
+            "run_id", "attempt", "raw", "fidelity", "tenant", "consent", "expires")  # fmt: skip
     return Trace(
         **{name: row[name] for name in same},
         user=row["user_id"],

@@ -18,7 +18,9 @@ from flywheel.lineage import (
     Dataset,
     Decision,
     Deployment,
+    Erasure,
     Evaluation,
+    Mark,
     Run,
 )
 from flywheel.records import Feedback, Grade, Problem
@@ -107,6 +109,17 @@ def _calibration(one: Calibration) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _mark(one: Mark) -> dict[str, Any]:
+    return {
+        "project": one.project, "target_kind": one.target_kind, "target": one.target,
+        "cause": one.cause, "marked": one.at,
+    }  # fmt: skip
+
+
+def _erasure(one: Erasure) -> dict[str, Any]:
+    return {"erased": one.at}
+
+
 TABLES: dict[str, Table] = {
     "grade": Table("grades", {
         "trace_id": _T, "span_id": _T, "reward": _T, "value": _F, "weight": _F, "reason": _T,
@@ -142,6 +155,10 @@ TABLES: dict[str, Table] = {
     "calibration": Table("calibrations", {
         "project": _T, "judge": _T, "reward": _T, "kappa": _F, "given": _I, "body": _T,
     }, _calibration),
+    "mark": Table("marks", {
+        "project": _T, "target_kind": _T, "target": _T, "cause": _T, "marked": _I, "body": _T,
+    }, _mark),
+    "erasure": Table("erasures", {"erased": _I, "body": _T}, _erasure),
 }  # fmt: skip
 
 

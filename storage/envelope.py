@@ -17,7 +17,9 @@ from flywheel.lineage import (
     Dataset,
     Decision,
     Deployment,
+    Erasure,
     Evaluation,
+    Mark,
     Run,
 )
 from flywheel.records import Feedback, Grade, Problem, Trace
@@ -34,6 +36,8 @@ AnyRecord: TypeAlias = (
     | Decision
     | Deployment
     | Calibration
+    | Mark
+    | Erasure
 )
 
 KINDS: dict[str, type[AnyRecord]] = {
@@ -48,6 +52,8 @@ KINDS: dict[str, type[AnyRecord]] = {
     "decision": Decision,
     "deployment": Deployment,
     "calibration": Calibration,
+    "mark": Mark,
+    "erasure": Erasure,
 }
 
 _NAMES = {record: kind for kind, record in KINDS.items()}

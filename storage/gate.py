@@ -13,7 +13,7 @@ from flywheel import durable
 from flywheel.records import Record
 from flywheel.rows import GOOD, TrainingRow
 from storage.rules.fidelity import FINISHED, WRITTEN
-from storage.rules.length import count_tokens
+from storage.tokens_of import count_tokens
 
 EXAMPLES = 3
 """Rows that a failure names."""

@@ -1,7 +1,8 @@
 """Parts of one trace become one trace, whatever order, grouping and repetition they came in.
 
 Every field's rule picks a greatest element: a span by (version, content hash), one told in parts
-field by field (see `span_parts`), a plain field by (known, content hash), attributes key by key.
+field by field (see `span_parts`), a plain field by (known, content hash), attributes key by key,
+a refused consent before a given one, the earliest end of keeping.
 What is picked never depends on what came first, so merging is associative, commutative and
 idempotent.
 """
@@ -16,8 +17,8 @@ from storage.fidelity import judge
 from storage.span_parts import joined
 
 _PLAIN = (
-    "project", "source", "external_id", "origin", "conversation", "user", "problem_id", "run_id",
-    "attempt", "raw",
+    "project", "source", "external_id", "origin", "conversation", "user", "tenant", "problem_id",
+    "run_id", "attempt", "raw",
 )  # fmt: skip
 
 PLAIN = ModelCall(input=())
@@ -33,6 +34,10 @@ def merge(state: Trace | None, part: Trace) -> Trace:
         old, new = getattr(state, name), getattr(part, name)
         if old != new and _greater(old, new) is not old:
             changes[name] = new
+    if part.consent is not None and part.consent != state.consent and state.consent != "denied":
+        changes["consent"] = part.consent
+    if part.expires is not None and (state.expires is None or part.expires < state.expires):
+        changes["expires"] = part.expires
     attributes = _merged(state.attributes, part.attributes)
     if attributes is not state.attributes:
         changes["attributes"] = attributes

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from flywheel.ids import digest
 from flywheel.rows import TrainingRow
-from storage.rules.length import count_tokens
 from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.tokens_of import count_tokens
 
 
 class PerProblem(Parameters):
