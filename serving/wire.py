@@ -7,7 +7,7 @@ import asyncio
 from types import TracebackType
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from flywheel.ids import new_ulid
 from serving.limits import Limits
@@ -18,6 +18,9 @@ _ONCE = (
     b"idempotency-key", b"x-conversation-id", b"x-flywheel-project", b"x-request-id",
 )  # fmt: skip
 """Headers that who reads the first and who reads the last one must not read differently."""
+
+_REST, _REST_S = 32 * 2**20, 2.0
+"""Of a body that was refused: bytes and seconds that it may still take to end."""
 
 
 class HungUp(Exception):
@@ -67,6 +70,8 @@ async def read_body(
         raise ApiError(415, f"the body's content-encoding is not understood: send it {names}")
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > limits.body:
+        if b"expect" not in headers:
+            await _rest(receive)
         raise _too_large(limits)
     pieces: list[bytes] = []
     size = 0
@@ -79,11 +84,27 @@ async def read_body(
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
                 if size > limits.body:
+                    pieces.clear()
+                    await _rest(receive, message)
                     raise _too_large(limits)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come within {limits.read_s:g} s") from error
+
+
+async def _rest(receive: Receive, last: Message | None = None) -> None:
+    """Lets a body that is refused come to its end: a connection that is closed on unread bytes is
+    reset, and the client may never see why it was refused. Bounded, since it may not mean to end.
+    """
+    size = 0
+    try:
+        async with asyncio.timeout(_REST_S):
+            while (last is None or last.get("more_body", False)) and size < _REST:
+                last = await receive()
+                size += len(last.get("body", b""))
+    except TimeoutError:
+        return
 
 
 def _too_large(limits: Limits) -> ApiError:
