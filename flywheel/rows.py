@@ -3,6 +3,7 @@
 Rows are parallel columns; lists of ids are native integer lists, messages are JSON text.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -74,6 +75,10 @@ class TrainingRow(Record, frozen=True, kw_only=True):
     """What people, or rewards, prefer. None = nobody was asked: the answer itself is learnt."""
     pair_id: str | None = None
     """Of a chosen and a rejected answer to one prompt, which go together. None = in no pair."""
+    environment: str | None = None
+    """Of a problem that is yet to be answered: whose it is. None = the row is an answer."""
+    truth: str | None = None
+    """Of such a problem: what answers are compared with, as JSON. None = not known."""
 
     @property
     def id(self) -> str:
@@ -81,10 +86,12 @@ class TrainingRow(Record, frozen=True, kw_only=True):
         the same pair or bear the same label."""
         ids = self.tokens and (self.tokens.prompt_ids, self.tokens.completion_ids)
         apart = (self.label, self.pair_id) if self.label else ()
-        return digest(self.messages, self.completion, self.tools, ids, *apart)
+        posed = (self.environment, self.truth) if self.environment else ()
+        return digest(self.messages, self.completion, self.tools, ids, *apart, *posed)
 
 
-_SINCE = ("label", "pair_id", "source", "tenant", "answered_by", "at", "rehearsed")
+_SINCE = ("label", "pair_id", "source", "tenant", "answered_by", "at", "rehearsed", "environment",
+          "truth")  # fmt: skip
 _TOKENS = ("prompt_ids", "completion_ids", "logprobs", "template_digest", "tokenizer_digest")
 _JSON = ("messages", "completion", "tools", "sampling", "signals")
 
@@ -105,7 +112,8 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "origin": pl.String, "fidelity": pl.String, "weight": pl.Float64,
         "label": pl.String, "pair_id": pl.String, "experts": pl.Binary, "source": pl.String,
         "tenant": pl.String, "answered_by": pl.String, "at": pl.Int64, "corrected": pl.Boolean,
-        "rehearsed": pl.String, "signals": pl.String,
+        "rehearsed": pl.String, "signals": pl.String, "environment": pl.String,
+        "truth": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
     frame.write_parquet(path, compression="zstd", statistics=False)
@@ -125,6 +133,23 @@ def read_rows(path: Path) -> list[TrainingRow]:
         OSError, KeyError, TypeError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
         msgspec.DecodeError,
     ) as error:  # fmt: skip
+        raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
+
+
+def read_batches(path: Path, size: int = 2000) -> Iterator[list[TrainingRow]]:
+    """Likewise in the file's order, so few at a time that they fit in memory.
+
+    Raises:
+        CorruptFile: as `read_rows`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(size):
+                yield [_row(flat) for flat in batch.to_pylist()]
+    except (OSError, KeyError, TypeError, pa.ArrowException, msgspec.DecodeError) as error:
         raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
 
 

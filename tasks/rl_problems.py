@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flywheel.errors import ProjectError
-from flywheel.ids import digest
+from flywheel.ids import canonical, digest
 from flywheel.project import Project
 from flywheel.records import Message, Problem
 from flywheel.rows import TrainingRow
@@ -108,6 +108,8 @@ def _row(problem: Problem) -> TrainingRow:
         text=problem.text,
         tools=problem.tools,
         origin=POSED,
+        environment=problem.environment,
+        truth=None if problem.answer is None else canonical(problem.answer).decode(),
     )
 
 

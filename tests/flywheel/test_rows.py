@@ -4,7 +4,7 @@ import pytest
 
 from flywheel.errors import CorruptFile
 from flywheel.records import Tokens, say
-from flywheel.rows import TrainingRow, read_rows, write_rows
+from flywheel.rows import TrainingRow, read_batches, read_rows, write_rows
 
 ROW = TrainingRow(
     trace_id="t",
@@ -25,6 +25,7 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     ]
     write_rows(tmp_path / "rows.parquet", rows)
     assert read_rows(tmp_path / "rows.parquet") == rows
+    assert list(read_batches(tmp_path / "rows.parquet", 1)) == [[row] for row in rows]
 
 
 def test_equal_rows_give_equal_bytes(tmp_path: Path) -> None:
@@ -37,6 +38,8 @@ def test_a_file_that_is_not_rows_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1nonsense")
     with pytest.raises(CorruptFile, match=r"rows\.parquet"):
         read_rows(tmp_path / "rows.parquet")
+    with pytest.raises(CorruptFile, match=r"rows\.parquet"):
+        list(read_batches(tmp_path / "rows.parquet"))
 
 
 @pytest.mark.parametrize(
