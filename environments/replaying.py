@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from environments.answers import Answer, Policy, answer_of, completion_of
-from environments.chat import body_of, to_chat
 from environments.endpoint import CallFailed, base_of, complete, connect, is_local
 from environments.told import Asked, Diverged, Results, turns_of
+from flywheel.chat import body_of, to_chat
 from flywheel.errors import BadRecord, EngineError
 from flywheel.ids import seed_of
 from flywheel.records import (

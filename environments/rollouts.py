@@ -19,11 +19,11 @@ import msgspec
 
 from environments.answers import Answer, Policy, answer_of, completion_of
 from environments.attempt import Finished
-from environments.chat import body_of, to_chat
 from environments.define import Environment
 from environments.endpoint import CallFailed, base_of, complete, connect, is_local
 from environments.episodes import Run, episodes
 from environments.harnesses.contract import Recorder, Single
+from flywheel.chat import body_of, to_chat
 from flywheel.episodes import trace_of
 from flywheel.errors import BadRecord, EngineError, UsageError
 from flywheel.ids import new_ulid, seed_of

@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from environments.chat import to_chat
 from environments.golden import Said
+from flywheel.chat import to_chat
 from flywheel.records import Message, say
 
 if TYPE_CHECKING:

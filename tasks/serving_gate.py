@@ -45,7 +45,7 @@ def serving_check(
 
 def prompts_of(problems: Sequence[Problem], base: Path) -> "list[Prompt]":
     """Each problem as a client would send it, with the ids that the trainer makes of it."""
-    from environments.chat import to_chat
+    from flywheel.chat import to_chat
     from serving.smoke import Prompt
     from trainer.models import load_tokenizer
     from trainer.render import renderer_for

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from environments.answers import Answer, answer_of, completion_of
-from environments.chat import body_of, to_chat
 from environments.endpoint import SPENT, CallFailed, complete
 from environments.harnesses.calling import call_marked
 from environments.harnesses.contract import Episode, EpisodeFailed
+from flywheel.chat import body_of, to_chat
 from flywheel.errors import BadRecord, EngineError
 from flywheel.records import Choice, Message, ModelCall, Refusal, Span, Text, ToolCall, ToolResult
 

@@ -12,9 +12,9 @@ import time
 from pathlib import PurePath
 from typing import Any
 
-from environments.chat import to_chat
 from environments.harnesses.contract import Access, Episode, Program
 from environments.runtimes.contract import Container, Ran
+from flywheel.chat import to_chat
 from flywheel.errors import ProjectError
 from flywheel.records import Span
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
-from environments.chat import to_chat
 from environments.judges.asking import NO_VERDICT, session
 from environments.judges.contract import Judged
 from environments.judges.endpoint import Endpoint, Unanswered
 from environments.judges.injection import suspicion
 from environments.judges.judge import TOGETHER, ModelJudge
 from environments.judges.verifier import QUESTION, asked, body, score
+from flywheel.chat import to_chat
 from flywheel.errors import BadRecord
 from flywheel.ids import digest
 from flywheel.records import Image, Message, ModelCall, say

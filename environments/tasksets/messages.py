@@ -1,6 +1,6 @@
 """OpenAI's chat messages and tools, as rows of task sets hold them, become records.
 
-Enter: any JSON. Leave: messages and tool schemas as `environments.chat` sends them. Invariant: what
+Enter: any JSON. Leave: messages and tool schemas as `flywheel.chat` sends them. Invariant: what
 cannot be understood raises BadRecord with its field, so that the row is told and left.
 """
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from environments.chat import to_chat
 from environments.define import Environment
 from environments.grading import why_ungradable
 from environments.rollouts import Opened, Sampler, sample
+from flywheel.chat import to_chat
 from flywheel.errors import BadRecord, EngineError, UsageError
 from flywheel.ids import seed_of
 from flywheel.records import (

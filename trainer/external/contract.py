@@ -133,6 +133,6 @@ def write_client(handoff: Handoff, spec: Path) -> Path:
 
 def chat(problem: Problem) -> list[dict[str, Any]]:
     """The prompt as Hugging Face's chat templates take it."""
-    from environments.chat import to_chat
+    from flywheel.chat import to_chat
 
     return to_chat(problem.messages)
