@@ -7,9 +7,10 @@ its order. The result depends on what the rows are, never on the order in which 
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from flywheel.curate_section import CurateSection
@@ -17,9 +18,17 @@ from flywheel.errors import ProjectError, unfit
 from flywheel.lineage import RuleCount
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
+from storage.features import with_features
 from storage.leakage import leakage_check
+from storage.narrow import narrow
 from storage.rules import RULES
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ORDER = ("row_id", "trace_id", "span_id")
+"""The stable order that rules rely on: by hash."""
 
 
 class RuleSpec(Record, frozen=True, kw_only=True):
@@ -77,6 +86,7 @@ def curate(
     rules: Sequence[RuleSpec],
     heldout: Sequence[Problem],
     near_duplicate: float,
+    known: Known | None = None,
 ) -> Curated:
     """Applies leakage and `rules`, in this order.
 
@@ -84,61 +94,61 @@ def curate(
         ProjectError: a rule or parameter that does not exist or does not fit.
     """
     check_rules(rules)
-    ids, kept = _ordered(rows)
+    known = known or Known()
+    bound = [(spec.name, *_bind(spec)) for spec in rules]
+    frame = with_features(
+        narrow(rows), rows, {each for _, rule, _ in bound for each in rule.needs}, known
+    )
+    frame = frame.with_row_index("wide").sort(*ORDER, maintain_order=True)
     counts: list[RuleCount] = []
     dropped: list[Dropped] = []
 
-    def apply(name: str, verdicts: Verdicts, note: str) -> None:
-        nonlocal ids, kept
-        for identity, row, reason in zip(ids, kept, verdicts, strict=True):
-            if reason is not None:
-                dropped.append(
-                    Dropped(row_id=identity, trace_id=row.trace_id, rule=name, reason=reason)
-                )
-        stay = [place for place, reason in enumerate(verdicts) if reason is None]
-        counts.append(RuleCount(rule=name, rows_in=len(kept), rows_out=len(stay), note=note))
-        ids, kept = [ids[place] for place in stay], [kept[place] for place in stay]
+    def apply(name: str, why: "pl.Series", note: str) -> "pl.DataFrame":
+        left = frame.select(row_id="row_id", trace_id="trace_id", reason=why).drop_nulls("reason")
+        dropped.extend(Dropped(**each, rule=name) for each in left.iter_rows(named=True))
+        kept = frame.filter(why.is_null())
+        counts.append(RuleCount(rule=name, rows_in=len(frame), rows_out=len(kept), note=note))
+        return kept
 
-    apply("leakage", *_leakage(kept, heldout, near_duplicate))
-    for spec in rules:
-        rule, parameters = _bind(spec)
-        apply(spec.name, rule.judge(kept, parameters), _described(parameters))
-    if any(row.pair_id for row in kept):
-        apply("pairs", _widowed(kept), "both answers, or neither")
+    ordered = [rows[place] for place in frame["wide"]]
+    frame = apply("leakage", *_leakage(ordered, heldout, near_duplicate))
+    for name, rule, parameters in bound:
+        frame = apply(name, rule.judge(frame, parameters, known), _described(parameters))
+        if rule.weigh:
+            frame = frame.with_columns(weight=rule.weigh(frame, parameters, known))
+    if frame["pair_id"].is_not_null().any():
+        frame = apply("pairs", _widowed(frame), "both answers, or neither")
+    kept = [
+        rows[place] if rows[place].weight == weight else replace(rows[place], weight=weight)
+        for place, weight in frame.select("wide", "weight").iter_rows()
+    ]
     return Curated(rows=tuple(kept), counts=tuple(counts), dropped=tuple(dropped))
-
-
-def _ordered(rows: Sequence[TrainingRow]) -> tuple[list[str], list[TrainingRow]]:
-    """Ids and rows in the stable order that rules rely on: by hash."""
-    keyed = [(row.id, row.trace_id, row.span_id, place) for place, row in enumerate(rows)]
-    keyed.sort(key=lambda key: key[:3])
-    return [key[0] for key in keyed], [rows[key[3]] for key in keyed]
 
 
 def _leakage(
     rows: Sequence[TrainingRow], heldout: Sequence[Problem], near_duplicate: float
-) -> tuple[Verdicts, str]:
+) -> tuple["pl.Series", str]:
+    import polars as pl
+
     leaks = leakage_check(rows, heldout, near_duplicate)
-    verdicts: Verdicts = [None] * len(rows)
+    verdicts: list[str | None] = [None] * len(rows)
     for leak in leaks:
         verdicts[leak.place] = leak.reason
     by = Counter(leak.by for leak in leaks)
     found = ", ".join(f"{count} by {kind}" for kind, count in sorted(by.items())) or "none found"
     problems = len({leak.problem_id for leak in leaks})
     touched = f", touching {problems} of them" if leaks else ""
-    return verdicts, f"against {len(heldout)} held-out problems: {found}{touched}"
+    why = pl.Series(verdicts, dtype=pl.String)
+    return why, f"against {len(heldout)} held-out problems: {found}{touched}"
 
 
-def _widowed(rows: Sequence[TrainingRow]) -> Verdicts:
+def _widowed(frame: "pl.DataFrame") -> "pl.Series":
     """Of a pair that a rule parted the other answer goes too."""
-    sides: dict[str, set[str | None]] = {}
-    for row in rows:
-        if row.pair_id:
-            sides.setdefault(row.pair_id, set()).add(row.label)
-    return [
-        None if not row.pair_id or len(sides[row.pair_id]) == 2 else "the other of its pair went"
-        for row in rows
-    ]
+    import polars as pl
+
+    sides = pl.col("label").n_unique().over("pair_id")
+    alone = pl.col("pair_id").is_not_null() & (sides < 2)
+    return frame.select(why=pl.when(alone).then(pl.lit("the other of its pair went")))["why"]
 
 
 def _described(parameters: Parameters) -> str:

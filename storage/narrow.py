@@ -41,11 +41,16 @@ def narrow(rows: Iterable[TrainingRow]) -> "pl.DataFrame":
     """The narrow columns of `rows`, in their order."""
     import polars as pl
 
-    schema = {
-        name: pl.List(pl.String) if kind.startswith("List") else getattr(pl, kind)
-        for name, kind in NARROW.items()
-    }
+    schema = {name: polars_type(kind) for name, kind in NARROW.items()}
     return pl.DataFrame([_narrow(row) for row in rows], schema=schema, orient="row")
+
+
+def polars_type(kind: str) -> Any:
+    """The type that a name such as "Int64" or "List(String)" stands for."""
+    import polars as pl
+
+    inner = kind.removeprefix("List(").removesuffix(")")
+    return pl.List(getattr(pl, inner)) if inner != kind else getattr(pl, kind)
 
 
 def _narrow(row: TrainingRow) -> tuple[Any, ...]:

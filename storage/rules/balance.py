@@ -4,15 +4,15 @@ A stratum is the rows that agree in some of their fields, by default the slice. 
 is decided by their hash.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from statistics import median_high
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Stratum = Literal["slice", "conversation", "user", "origin", "problem_id", "confirmed_by"]
 
@@ -27,21 +27,17 @@ class Balance(Parameters):
     """Rows of one stratum, at most. None = as many as the median stratum has."""
 
 
-def balance(rows: Sequence[TrainingRow], parameters: Balance) -> Verdicts:
-    strata: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        strata[tuple(getattr(row, name) for name in parameters.by)].append(place)
-    verdicts: Verdicts = [None] * len(rows)
-    if not strata:
-        return verdicts
-    most = parameters.most or median_high(len(places) for places in strata.values())
-    for stratum, places in strata.items():
-        named = ", ".join(
-            f"{name} {value}" for name, value in zip(parameters.by, stratum, strict=True)
-        )
-        for place in places[most:]:  # rows come sorted by hash
-            verdicts[place] = f"{named} has {most} rows already"
-    return verdicts
+def balance(frame: "pl.DataFrame", parameters: Balance, _: Known) -> "pl.Series":
+    import polars as pl
+
+    by = parameters.by
+    sizes = frame.group_by(by).len()["len"].to_list()
+    most = parameters.most or (median_high(sizes) if sizes else 1)
+    told = ", ".join(f"{name} {{}}" for name in by) + f" has {most} rows already"
+    values = [pl.col(name).fill_null("None") for name in by]
+    # Rows come sorted by hash, so the first ones of a stratum are the hash's choice.
+    over = pl.int_range(pl.len()).over(by) >= most
+    return frame.select(why=pl.when(over).then(pl.format(told, *values)))["why"]
 
 
 RULE = Rule(Balance, balance)

@@ -3,11 +3,13 @@
 A model that learns from what it merely believes drifts. Demonstrations are people's, and pass.
 """
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from flywheel.records import Origin
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Confirmed(Parameters):
@@ -17,18 +19,21 @@ class Confirmed(Parameters):
     """Origins that need none."""
 
 
-def confirmed(rows: Sequence[TrainingRow], parameters: Confirmed) -> Verdicts:
-    return [_verdict(row, parameters) for row in rows]
+def confirmed(frame: "pl.DataFrame", parameters: Confirmed, _: Known) -> "pl.Series":
+    import polars as pl
 
-
-def _verdict(row: TrainingRow, parameters: Confirmed) -> str | None:
-    if row.origin in parameters.exempt or row.confirmed_by == "human":
-        return None
-    if not row.confirmed_by:
-        return "the model's own answer, confirmed by nothing outside it"
-    if parameters.by and row.confirmed_by not in parameters.by:
-        return f"confirmed by {row.confirmed_by}, wanted {' or '.join(parameters.by)}"
-    return None
+    by = pl.col("confirmed_by").fill_null("")
+    needs_none = pl.col("origin").is_in(parameters.exempt) | (by == "human")
+    counts = by.is_in(parameters.by) if parameters.by else pl.lit(True)
+    why = (
+        pl.when(needs_none)
+        .then(None)
+        .when(by == "")
+        .then(pl.lit("the model's own answer, confirmed by nothing outside it"))
+        .when(~counts)
+        .then(pl.format("confirmed by {}, wanted " + " or ".join(parameters.by), by))
+    )
+    return frame.select(why=why)["why"]
 
 
 RULE = Rule(Confirmed, confirmed)

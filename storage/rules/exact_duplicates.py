@@ -4,37 +4,42 @@ Copies arrive under other ids (a re-export, a second source, a second sample), s
 The copy that is worth most stays: with tokens, confirmed, graded, rewarded highest.
 """
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from flywheel.ids import digest
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class ExactDuplicates(Parameters):
     pass
 
 
-def exact_duplicates(rows: Sequence[TrainingRow], parameters: ExactDuplicates) -> Verdicts:
-    contents = [
-        digest(row.messages, row.completion, row.tools, row.label, row.pair_id) for row in rows
-    ]
-    kept: dict[str, int] = {}
-    for place, content in enumerate(contents):
-        best = kept.setdefault(content, place)
-        if _worth(rows[place]) > _worth(rows[best]):
-            kept[content] = place
-    return [
-        None
-        if kept[content] == place
-        else f"same prompt and answer as trace {rows[kept[content]].trace_id}"
-        for place, content in enumerate(contents)
-    ]
+def exact_duplicates(frame: "pl.DataFrame", _: ExactDuplicates, __: Known) -> "pl.Series":
+    import polars as pl
+
+    best = worth_first(frame.with_row_index("place")).select(
+        "place",
+        stays=pl.col("place").first().over("content"),
+        trace=pl.col("trace_id").first().over("content"),
+    )
+    copy = pl.col("place") != pl.col("stays")
+    why = pl.when(copy).then(pl.format("same prompt and answer as trace {}", "trace"))
+    return best.sort("place").select(why=why)["why"]
 
 
-def _worth(row: TrainingRow) -> tuple[bool, bool, float]:
-    reward = float("-inf") if row.reward is None else row.reward
-    return row.tokens is not None, row.confirmed_by is not None, reward
+def worth_first(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """Rows with a `place`, what is worth most first; among equals by place."""
+    import polars as pl
+
+    return frame.sort(
+        "has_tokens",
+        pl.col("confirmed_by").is_not_null(),
+        pl.col("reward").fill_nan(None).fill_null(float("-inf")),
+        pl.col("place"),
+        descending=[True, True, True, False],
+    )
 
 
 RULE = Rule(ExactDuplicates, exact_duplicates)

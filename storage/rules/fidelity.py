@@ -3,14 +3,14 @@
 What was truncated, cut, refused or left empty never passes, whatever is accepted otherwise.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from flywheel.records import Refusal, Text, ToolCall, Truncated
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FINISHED = ("stop", "tool_calls", "function_call")
 WRITTEN = ("import", "demonstration")
@@ -21,38 +21,26 @@ class Fidelity(Parameters):
     accept: tuple[Literal["trainable", "renderable"], ...] = Field(("trainable",), min_length=1)
 
 
-def fidelity(rows: Sequence[TrainingRow], parameters: Fidelity) -> Verdicts:
-    return [_verdict(row, parameters.accept) for row in rows]
+def fidelity(frame: "pl.DataFrame", parameters: Fidelity, _: Known) -> "pl.Series":
+    import polars as pl
 
-
-def _verdict(row: TrainingRow, accept: tuple[str, ...]) -> str | None:
-    if row.fidelity not in accept:
-        return f"fidelity {row.fidelity or 'unknown'}, wanted {' or '.join(accept)}"
-    if row.fidelity == "trainable" and row.tokens is None:
-        return "said to be trainable, but without its tokens"
-    return _broken(row) or _unfinished(row)
-
-
-def _broken(row: TrainingRow) -> str | None:
-    everything = (*row.messages, row.completion)
-    if any(isinstance(part, Truncated) for message in everything for part in message.parts):
-        return "a part of it was truncated"
-    parts = row.completion.parts
-    if any(isinstance(part, Refusal) for part in parts):
-        return "the model refused"
-    said = any(isinstance(part, Text) and part.text.strip() for part in parts)
-    if not said and not any(isinstance(part, ToolCall) for part in parts):
-        return "the answer is empty"
-    return None
-
-
-def _unfinished(row: TrainingRow) -> str | None:
-    if row.finish_reason in FINISHED:
-        return None
-    if row.finish_reason is None:
-        written = row.tokens is None and row.origin in WRITTEN
-        return None if written else "the answer was cut, or nothing says that it ended"
-    return f"the answer ended by {row.finish_reason!r}"
+    said, ended = pl.col("fidelity"), pl.col("finish_reason")
+    wanted = f"fidelity {{}}, wanted {' or '.join(parameters.accept)}"
+    written = ~pl.col("has_tokens") & pl.col("origin").is_in(WRITTEN)
+    why = (
+        pl.when(~said.fill_null("").is_in(parameters.accept))
+        .then(pl.format(wanted, said.fill_null("unknown")))
+        .when((said == "trainable") & ~pl.col("has_tokens"))
+        .then(pl.lit("said to be trainable, but without its tokens"))
+        .when(pl.col("flaw").is_not_null())
+        .then(pl.col("flaw"))
+        .when(ended.is_in(FINISHED) | (ended.is_null() & written))
+        .then(None)
+        .when(ended.is_null())
+        .then(pl.lit("the answer was cut, or nothing says that it ended"))
+        .otherwise(pl.format("the answer ended by '{}'", ended))
+    )
+    return frame.select(why=why)["why"]
 
 
 RULE = Rule(Fidelity, fidelity)

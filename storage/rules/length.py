@@ -3,13 +3,14 @@
 Counted in tokens where they were recorded, else estimated from characters, and the reason says so.
 """
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
-from storage.tokens_of import count_tokens
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Length(Parameters):
@@ -19,18 +20,20 @@ class Length(Parameters):
     """The answer alone, its end token included."""
 
 
-def length(rows: Sequence[TrainingRow], parameters: Length) -> Verdicts:
-    return [_verdict(row, parameters) for row in rows]
+def length(frame: "pl.DataFrame", parameters: Length, _: Known) -> "pl.Series":
+    import polars as pl
 
-
-def _verdict(row: TrainingRow, parameters: Length) -> str | None:
-    prompt, answer, how = count_tokens(row)
     most, least = parameters.max_tokens, parameters.min_tokens
-    if most is not None and prompt + answer > most:
-        return f"{prompt + answer} tokens{how}, at most {most} wanted"
-    if answer < least:
-        return f"answer of {answer} tokens{how}, at least {least} wanted"
-    return None
+    answer = pl.col("answer_tokens")
+    whole = pl.col("prompt_tokens") + answer
+    how = pl.when("estimated").then(pl.lit(" (estimated)")).otherwise(pl.lit(""))
+    why = (
+        pl.when(whole > most if most is not None else pl.lit(False))
+        .then(pl.format(f"{{}} tokens{{}}, at most {most} wanted", whole, how))
+        .when(answer < least)
+        .then(pl.format(f"answer of {{}} tokens{{}}, at least {least} wanted", answer, how))
+    )
+    return frame.select(why=why)["why"]
 
 
 RULE = Rule(Length, length)

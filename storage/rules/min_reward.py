@@ -1,18 +1,23 @@
 """Rows whose reward reaches a value. What was never graded, or is no number, never passes."""
 
 import math
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class MinReward(Parameters):
     value: float
 
 
-def min_reward(rows: Sequence[TrainingRow], parameters: MinReward) -> Verdicts:
-    return [_verdict(row.reward, parameters.value) for row in rows]
+def min_reward(frame: "pl.DataFrame", parameters: MinReward, _: Known) -> "pl.Series":
+    import polars as pl
+
+    rewards = frame["reward"].to_list()
+    return pl.Series([_verdict(reward, parameters.value) for reward in rewards], dtype=pl.String)
 
 
 def _verdict(reward: float | None, value: float) -> str | None:

@@ -4,16 +4,14 @@ The best rewarded stay; among equals the row's hash decides, or its length, neve
 rows came. A pair counts as one; other labelled answers are counted by label.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from flywheel.ids import digest
-from flywheel.rows import TrainingRow
-from storage.rules.rule import Parameters, Rule, Verdicts
-from storage.tokens_of import count_tokens
+from storage.rules.rule import Known, Parameters, Rule
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class PerProblem(Parameters):
@@ -22,29 +20,32 @@ class PerProblem(Parameters):
     """Among equally rewarded answers: by hash, or the one of fewest tokens."""
 
 
-def per_problem(rows: Sequence[TrainingRow], parameters: PerProblem) -> Verdicts:
-    groups: dict[tuple[str, str | None], list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        # A row of no known problem belongs with those of the same prompt.
-        problem = row.problem_id or digest(row.messages, row.tools)
-        groups[problem, None if row.pair_id else row.label].append(place)
-    verdicts: Verdicts = [None] * len(rows)
-    for places in groups.values():
-        stay: set[str | int] = set()
-        for place in sorted(places, key=lambda at: _order(rows[at], at, parameters)):
-            counted = rows[place].pair_id or place
-            if counted not in stay and len(stay) == parameters.keep:
-                verdicts[place] = f"its problem has {parameters.keep} other answers already"
-            else:
-                stay.add(counted)
-    return verdicts
+def per_problem(frame: "pl.DataFrame", parameters: PerProblem, _: Known) -> "pl.Series":
+    import polars as pl
 
-
-def _order(row: TrainingRow, place: int, parameters: PerProblem) -> tuple[float, int, int]:
-    reward = float("-inf") if row.reward is None else row.reward
-    tokens = count_tokens(row)[1] if parameters.prefer == "shortest" else 0
-    # Rows come sorted by hash, so the place is the hash's.
-    return -reward, tokens, place
+    paired, shortest = pl.col("pair_id").is_not_null(), parameters.prefer == "shortest"
+    group = ("problem", "kind")
+    ordered = (
+        frame.with_row_index("place")
+        .select(
+            "place",
+            # A row of no known problem belongs with those of the same prompt.
+            problem=pl.coalesce("problem_id", "prompt"),
+            kind=pl.when(~paired).then("label"),
+            counted=pl.coalesce("pair_id", pl.format("row {}", "place")),
+            reward=pl.col("reward").fill_nan(None).fill_null(float("-inf")),
+            tokens=pl.col("answer_tokens") if shortest else pl.lit(0),
+        )
+        # Rows come sorted by hash, so the place is the hash's.
+        .sort("reward", "tokens", "place", descending=[True, False, False])
+        .with_row_index("at")
+        .with_columns(first=pl.col("at").min().over(*group, "counted"))
+        .with_columns(rank=pl.col("first").rank("dense").over(*group))
+        .sort("place")
+    )
+    told = f"its problem has {parameters.keep} other answers already"
+    why = pl.when(pl.col("rank") > parameters.keep).then(pl.lit(told))
+    return ordered.select(why=why)["why"]
 
 
 RULE = Rule(PerProblem, per_problem)

@@ -1,19 +1,18 @@
-"""What a curation rule is: a validated set of parameters and one function over candidate rows.
+"""What a curation rule is: a validated set of parameters and one function over narrow columns.
 
-The function gets the rows in their stable order and says for each, in parallel, why it goes (a
-reason a person can read) or None where it stays. It depends on nothing but rows and parameters.
+The function gets candidate rows as a frame (`storage.narrow.NARROW`, and the features it needs) in
+their stable order (row_id, trace_id, span_id) and says for each, in parallel, why it goes (a reason
+a person can read) or null where it stays. It depends on frame, parameters and `Known` alone.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from flywheel.rows import TrainingRow
-
-Verdicts = list[str | None]
-"""Parallel to the rows: the reason why a row goes, None = it stays."""
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Parameters(BaseModel):
@@ -21,7 +20,29 @@ class Parameters(BaseModel):
 
 
 @dataclass(frozen=True)
+class Known:
+    """What rules may know beside the rows: all of it as of the turn's snapshot."""
+
+    project: str = ""
+    deployments: frozenset[str] = frozenset()
+    """Names of its own deployments, under which its models answered."""
+    base: str | None = None
+    """The model that these were trained from. None = not known."""
+    pass_rates: Mapping[str, float] = field(default_factory=dict)
+    """The champion's, by problem; a problem that it was never asked is absent."""
+    now: int | None = None
+    """The snapshot's time in ns since the epoch, never the clock's. None = not known: no row is
+    old."""
+    earlier: tuple[str, ...] = ()
+    """Ids of the project's earlier accepted datasets, the last one first."""
+
+
+@dataclass(frozen=True)
 class Rule:
     parameters: type[Parameters]
-    judge: Callable[[Sequence[TrainingRow], Any], Verdicts]
-    """Takes an instance of `parameters`."""
+    judge: Callable[["pl.DataFrame", Any, Known], "pl.Series"]
+    """Takes an instance of `parameters`; gives strings parallel to the frame, null = it stays."""
+    needs: tuple[str, ...] = ()
+    """Keys of `storage.features.FEATURES` that must be columns of the frame."""
+    weigh: Callable[["pl.DataFrame", Any, Known], "pl.Series"] | None = None
+    """Gives the weights of the rows that stay, parallel to them. None = they keep their own."""

@@ -4,8 +4,13 @@ import pytest
 
 from flywheel.records import Message, Reasoning, Refusal, Text, Tokens, ToolCall, Truncated, say
 from flywheel.rows import TrainingRow
+from storage.features import with_features
+from storage.narrow import narrow
 from storage.rules import RULES
+from storage.rules.rule import Known
 from tests.storage.rows_for_curation import a_row
+
+KNOWN = Known(project="support")
 
 
 def kept(name: str, rows: list[TrainingRow], **params: Any) -> list[str]:
@@ -18,7 +23,8 @@ def kept(name: str, rows: list[TrainingRow], **params: Any) -> list[str]:
 
 def reasons(name: str, rows: list[TrainingRow], **params: Any) -> list[str | None]:
     rule = RULES[name]
-    return rule.judge(rows, rule.parameters.model_validate(params))
+    frame = with_features(narrow(rows), rows, rule.needs, KNOWN)
+    return rule.judge(frame, rule.parameters.model_validate(params), KNOWN).to_list()
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
