@@ -1,17 +1,39 @@
-"""A reviewer's verdict on an answer, as the Feedback that it is stored as.
+"""A reviewer's verdict on an answer, as the Feedback that it is stored as, and what several make.
 
 Its name is `review`, one stands for each person and trace, a later one supersedes. An accepted or
-corrected answer is a demonstration: its `value` is the whole answer as it should have been.
+corrected answer is a demonstration: its `value` is the whole answer as it should have been. One
+that `settles` a disagreement stands instead of all others. A hidden `gold` verdict is what
+reviewers are measured by.
 """
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
 
-from flywheel.records import Feedback
+import msgspec
+
+from flywheel.records import Feedback, Grade
 
 NAME = "review"
+GOLD = "gold"
+"""Name of the feedback that says what is known of a trace: true = accepted."""
+SETTLES = "settles"
+"""Attribute of a review that was given in sight of the others'."""
+SETTLER = "settled:"
+"""What the grader of its grade begins with."""
 Verdict = Literal["accepted", "rejected", "corrected", "withdrawn"]
 """withdrawn: the reviewer took back what was said."""
 STANDING: tuple[Verdict, ...] = ("accepted", "rejected", "corrected")
+State = Literal["open", "agreed", "disputed", "settled"]
+"""open: fewer looked at it than the project wants. disputed: they are at odds. settled: somebody
+decided in sight of what the others said."""
+
+
+class Label(NamedTuple):
+    """What people's verdicts on one answer come to."""
+
+    state: State
+    value: float | None
+    """1 = good, 0 = not; between them where they count as their mean; None = no label yet."""
 
 
 def verdict_of(feedback: Feedback) -> Verdict | None:
@@ -23,3 +45,71 @@ def verdict_of(feedback: Feedback) -> Verdict | None:
 def states_answer(feedback: Feedback) -> bool:
     """Whether it says what the answer should have been."""
     return feedback.kind == "demonstration" and verdict_of(feedback) in ("accepted", "corrected")
+
+
+def settled(feedback: Sequence[Feedback]) -> list[Feedback]:
+    """Without the reviews that a later word settled."""
+    deciding = [one for one in feedback if one.attributes.get(SETTLES) and _stands(one)]
+    if not deciding:
+        return list(feedback)
+    last = max(deciding, key=lambda one: (one.at, one.id))
+    return [one for one in feedback if one is last or verdict_of(one) is None]
+
+
+def label_of(
+    votes: Sequence[float], settled: float | None, *, reviewers: int, adjudicate: bool
+) -> Label:
+    """
+    Args:
+        votes: 1 = accepted, 0 = rejected or corrected; one a reviewer.
+        settled: what a later word decided. None = there is none.
+        reviewers: who must have looked before it counts.
+        adjudicate: whether those at odds wait for a majority, instead of counting as their mean.
+    """
+    if settled is not None:
+        return Label("settled", settled)
+    if len(votes) < reviewers or not votes:
+        return Label("open", None)
+    mean = sum(votes) / len(votes)
+    if mean in (0.0, 1.0):
+        return Label("agreed", mean)
+    if not adjudicate:
+        return Label("disputed", mean)
+    return Label("disputed", None) if mean == 0.5 else Label("agreed", float(mean > 0.5))
+
+
+def labelled(grades: Sequence[Grade], *, reviewers: int, adjudicate: bool) -> list[Grade]:
+    """People's grades of one trace as the one that their label is; all others as they are.
+
+    A label that is still open has no weight; one that waits for a third word has no value, so that
+    the trace has no reward.
+    """
+    people = [one for one in grades if one.kind == "human" and one.reward == NAME]
+    standing = [one for one in people if one.weight and one.value is not None]
+    if not standing:
+        return list(grades)
+    deciding = [one for one in standing if one.grader.startswith(SETTLER)]
+    last = max(deciding, key=lambda one: (one.at, one.id), default=None)
+    label = label_of(
+        [one.value for one in standing if one.value is not None],
+        None if last is None else last.value,
+        reviewers=reviewers,
+        adjudicate=adjudicate,
+    )
+    shown = last or max(standing, key=lambda one: (one.at, one.id))
+    if label.value is None:
+        why = {
+            "open": f"{len(standing)} of {reviewers} reviewers looked at it",
+            "disputed": "reviewers are at odds: it waits for one more",
+        }[label.state]
+        one = msgspec.structs.replace(
+            shown, value=None, reason=why, confirmed_by=None,
+            weight=0.0 if label.state == "open" else shown.weight,
+        )  # fmt: skip
+    else:
+        one = msgspec.structs.replace(shown, value=label.value)
+    return [*(other for other in grades if other not in people), one]
+
+
+def _stands(feedback: Feedback) -> bool:
+    return verdict_of(feedback) in STANDING

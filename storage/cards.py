@@ -7,7 +7,7 @@ card is a function of the other tables, and no card is older than what it is mad
 
 from typing import TYPE_CHECKING
 
-from flywheel.reviews import NAME, STANDING
+from flywheel.reviews import NAME, SETTLER, SETTLES, STANDING
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,7 +37,7 @@ UNION SELECT id FROM copied WHERE duplicate_of IN (FROM found)
 """
 _ALL = "CREATE OR REPLACE TEMP TABLE touched AS SELECT id AS trace_id FROM traces"
 
-_REMADE = """
+_REMADE = f"""
 CREATE OR REPLACE TEMP TABLE remade AS
 WITH called AS (
     SELECT trace_id, min(since) AS first_since, count(input) AS calls,
@@ -67,15 +67,24 @@ WITH called AS (
     FROM tokens SEMI JOIN touched USING (trace_id)
     WHERE choice = 0 AND len(logprobs) > 0 AND since >= $oldest GROUP BY trace_id
 ), latest AS (
-    SELECT trace_id, weight, value FROM grades SEMI JOIN touched USING (trace_id)
+    SELECT trace_id, reward, weight, value, grader FROM grades SEMI JOIN touched USING (trace_id)
     WHERE span_id IS NULL
     QUALIFY row_number() OVER (
-        PARTITION BY trace_id, reward ORDER BY given DESC, since DESC, digest DESC
+        PARTITION BY trace_id, reward, CASE WHEN kind = 'human' THEN grader END
+        ORDER BY given DESC, since DESC, digest DESC
     ) = 1
+), heard AS (  -- who settled what reviewers were at odds about is heard alone
+    SELECT * FROM latest WHERE weight > 0
+    QUALIFY starts_with(grader, '{SETTLER}')
+        OR NOT bool_or(starts_with(grader, '{SETTLER}')) OVER (PARTITION BY trace_id, reward)
+), given AS (
+    SELECT trace_id, avg(weight) AS weight,
+        CASE WHEN count(value) = count(*) THEN avg(value) END AS value
+    FROM heard GROUP BY trace_id, reward
 ), rewarded AS (
     SELECT trace_id, count(value) AS graded, count(*) - count(value) AS ungiven,
         CASE WHEN count(value) = count(*) THEN sum(weight * value) / sum(weight) END AS reward
-    FROM latest WHERE weight > 0 GROUP BY trace_id
+    FROM given GROUP BY trace_id
 )
 SELECT traces.id AS trace_id, since, coalesce(first_since, since) AS first_since, project, origin,
     external_id, conversation, user_id, problem_id, run_id, fidelity,
@@ -107,6 +116,7 @@ WITH whole AS (FROM (VALUES ('trace'), ('episode')) AS kinds(kind)), keys AS (
 ), about AS (
     SELECT DISTINCT stands_for AS trace_id, asked.id, name, said_by,
         body ->> '$.attributes.verdict' AS ruling,
+        coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false) AS settles, said AS at_time,
         (body ->> '$.attributes.review') IS NOT NULL AS of_review,
         CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
     FROM asked JOIN keys ON asked.project = keys.project AND target = key AND target_kind = kind
@@ -114,8 +124,11 @@ WITH whole AS (FROM (VALUES ('trace'), ('episode')) AS kinds(kind)), keys AS (
 SELECT trace_id, count(*) FILTER (NOT of_review) AS said,
     avg(yes::INTEGER) FILTER (NOT of_review) AS liked,
     list(DISTINCT said_by) FILTER (name = '{NAME}' AND ruling IN {STANDING}) AS reviewers,
-    avg((ruling = 'accepted')::INTEGER) FILTER (name = '{NAME}' AND ruling IN {STANDING})
-        AS verdict
+    coalesce(
+        last((ruling = 'accepted')::INTEGER ORDER BY at_time, id)
+            FILTER (name = '{NAME}' AND ruling IN {STANDING} AND settles),
+        avg((ruling = 'accepted')::INTEGER) FILTER (name = '{NAME}' AND ruling IN {STANDING})
+    )::DOUBLE AS verdict
 FROM about GROUP BY trace_id
 """
 _OLDEST = """

@@ -5,12 +5,15 @@ sequence: readers of one see traces and feedback exactly as they stood then, wha
 Traces that are copies of others (see `storage.copies`) are left out unless asked for by id.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import digest
 from flywheel.records import Feedback, Grade, Problem, Record, Trace
+from flywheel.reviews import labelled, settled
 from storage import entries
 from storage.copies import RECORDED
 from storage.database import reading
@@ -145,7 +148,7 @@ def feedback_for(
     found: dict[str, list[Feedback]] = {}
     for trace_id, _, _, body in rows:
         found.setdefault(trace_id, []).append(entries.record_of("feedback", {"body": body}))
-    return found
+    return {trace_id: settled(said) for trace_id, said in found.items()}
 
 
 def grades(
@@ -155,13 +158,17 @@ def grades(
     run_id: str | None = None,
     project: str | None = None,
     grader: str | None = None,
+    labels: LabelsSection | None = None,
 ) -> list[Grade]:
-    """The latest grade of each trace (or span) by each reward, by whichever grader gave it.
+    """The latest grade of each trace (or span) by each reward, by whichever grader gave it; of the
+    verdicts of several reviewers the one that they come to.
 
     Args:
         run_id, project: of the traces.
         grader: only this one's.
+        labels: what a label of several reviewers is, by the project's file. None = any one's word.
     """
+    labels = labels or LabelsSection()
     conditions = {
         "trace_id IN (SELECT unnest($trace_ids))": None if trace_ids is None else list(trace_ids),
         "trace_id IN (SELECT id FROM traces WHERE run_id = $run_id)": run_id,
@@ -181,11 +188,17 @@ def grades(
         rows = named(
             database,
             f"SELECT * FROM grades WHERE {where} QUALIFY row_number() OVER (PARTITION BY "
-            "trace_id, span_id, reward ORDER BY given DESC, since DESC, digest DESC) = 1 "
-            "ORDER BY trace_id, span_id NULLS FIRST, reward",
+            "trace_id, span_id, reward, CASE WHEN kind = 'human' THEN grader END "
+            "ORDER BY given DESC, since DESC, digest DESC) = 1 "
+            "ORDER BY trace_id, span_id NULLS FIRST, reward, grader",
             given,
         )
-    return [entries.record_of("grade", row) for row in rows]
+    found = [entries.record_of("grade", row) for row in rows]
+    return [
+        grade
+        for _, each in itertools.groupby(found, key=lambda one: one.trace_id)
+        for grade in labelled(list(each), reviewers=labels.reviewers, adjudicate=labels.adjudicate)
+    ]
 
 
 def problems(
