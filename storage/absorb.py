@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from flywheel.errors import BadRecord
 from flywheel.records import Trace
 from storage import columns, entries
+from storage.changes import add_changed
 from storage.envelope import decode_body, identity, split
-from storage.merge import copies, counted_once, judged, merge, missing_parents
+from storage.merge import merge
 from storage.rows import bodies, fetch, insert, load, no_collection, remove, retire, unknown
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _absorb(
 ) -> None:
     records = _fresh(database, sequence, lines, done)
     if traces := [one for kind, one in records if kind == "trace"]:
-        _absorb_traces(database, sequence, traces, done)
+        absorb_traces(database, sequence, traces, done)
     for kind in entries.TABLES:
         if found := [one for named, one in records if named == kind]:
             _absorb_entries(database, sequence, kind, found, done)
@@ -123,9 +124,10 @@ def _check(kind: str, record: Any) -> None:
         raise BadRecord(f"{kind} {identity(record)} has a whole number beyond 64 bits") from error
 
 
-def _absorb_traces(
+def absorb_traces(
     database: "DuckDBPyConnection", sequence: int, parts: list[Trace], done: Absorbed
 ) -> None:
+    """Merges parts of traces into what is stored of them."""
     fresh = unknown(database, "traces", "VARCHAR", {one.id for one in parts})
     known = sorted({one.id for one in parts} - fresh)
     before = {
@@ -144,37 +146,9 @@ def _absorb_traces(
     for key, trace in merged.items():
         was = before.get(key)
         if was is None or trace is not was[0] or raws.get(key, set()) - set(was[2]):
-            replaced += _add(rows, trace, raws.get(key, set()), was, done.counts)
+            replaced += add_changed(rows, trace, raws.get(key, set()), was, done.counts)
     retire(database, sequence, [row[0] for row in rows.traces if row[0] in before], replaced)
     _insert_rows(database, rows)
-
-
-_State = tuple[Trace, dict[str, str], list[str]]
-
-
-def _add(
-    rows: columns.Rows, trace: Trace, raws: set[str], was: _State | None, counts: Counter[str]
-) -> list[tuple[str, str]]:
-    """Adds what is new of `trace` to `rows`; returns the spans whose rows it replaces."""
-    copied = copies(trace)
-    seen = judged(counted_once(trace, copied))
-    old = {one.id: (one, was[1].get(one.id)) for one in was[0].spans} if was else {}
-    replaced = []
-    for span in trace.spans:
-        now = (span, copied.get(span.id))
-        if old.get(span.id) == now:
-            continue
-        if span.id in old:
-            replaced.append((trace.id, span.id))
-        counts["spans"] += span.id not in old
-        rows.add_span(trace.id, *now)
-    rows.add_trace(
-        seen,
-        raws=sorted(raws.union(was[2] if was else ())),
-        absent=bool(missing_parents(seen)),
-    )
-    counts["traces"] += was is None
-    return replaced
 
 
 def _insert_rows(database: "DuckDBPyConnection", rows: columns.Rows) -> None:

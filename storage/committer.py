@@ -19,17 +19,19 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.progress import report
 from flywheel.records import Record
-from storage import inbox, journal
+from storage import inbox, journal, prepared
 from storage.absorb import Line, absorb
+from storage.absorb_rows import absorb_rows
 from storage.cards import refresh as refresh_cards
 from storage.copies import mark_copies
 from storage.database import outdated, writing
+from storage.prepared import Tables
 from storage.quarantine import quarantine, quarantine_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BATCH_BYTES = 6 << 20
+_BATCH_BYTES = 16 << 20
 """Of files in one transaction; readers get their turn between two."""
 _SLICE_RECORDS, _SLICE_BYTES = 5_000, 32 << 20
 """Of lines that are held as Python objects at once."""
@@ -107,12 +109,15 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
     with writing(home, wait_s=wait_s) as database:
         database.begin()
         batch = _Batch(_next_sequence(database))
-        for lines in _slices(_lines(home, database, batch, paths)):
+        rows: list[Tables] = []
+        for lines in _slices(_lines(home, database, batch, rows, paths)):
             absorbed = absorb(database, batch.sequence, lines)
             batch.counts.update(absorbed.counts)
             for line, reason in absorbed.bad:
                 quarantine(home, f"{_flat(line.source)}-{line.place}", line.data, reason)
                 batch.counts["quarantined"] += 1
+        if rows:
+            batch.counts.update(absorb_rows(database, batch.sequence, rows))
         batch.counts["copies"] += mark_copies(database, batch.sequence)
         refresh_cards(database, batch.sequence)
         failpoint("store.before_commit")
@@ -131,12 +136,17 @@ def _next_sequence(database: "DuckDBPyConnection") -> int:
 
 
 def _lines(
-    home: Home, database: "DuckDBPyConnection", batch: _Batch, paths: list[Path]
+    home: Home,
+    database: "DuckDBPyConnection",
+    batch: _Batch,
+    rows: list[Tables],
+    paths: list[Path],
 ) -> Iterator[Line]:
+    """The lines of all files; rows that are ready are put beside."""
     for path in paths:
         try:
             if path.parent == home.inbox:
-                yield from _segment_lines(home, database, batch, path)
+                yield from _segment_lines(home, database, batch, rows, path)
             else:
                 yield from _journal_lines(home, database, batch, path)
         except FileNotFoundError:
@@ -144,22 +154,28 @@ def _lines(
 
 
 def _segment_lines(
-    home: Home, database: "DuckDBPyConnection", batch: _Batch, path: Path
+    home: Home, database: "DuckDBPyConnection", batch: _Batch, rows: list[Tables], path: Path
 ) -> Iterator[Line]:
     name = inbox.name_of(path)
     if _consumed(database, name) is not None:
         batch.done.append(path)
         return
     data = path.read_bytes()
+    lines: list[bytes] = []
     try:
-        lines = inbox.unpack(data)
+        plain = inbox.opened(data)
+        if ready := plain.startswith(prepared.HEADER):
+            rows.append(prepared.tables(plain))
+        else:
+            lines = inbox.lines_of(plain)
     except CorruptFile as error:
         quarantine_file(home, path, str(error))
         batch.counts["quarantined"] += 1
         return
     for place, line in enumerate(lines, 1):
         yield Line(name, place, line)
-    _note(database, batch, name, len(lines), len(data))
+    records = prepared.count(rows[-1]) if ready else len(lines)
+    _note(database, batch, name, records, len(data))
     batch.done.append(path)
 
 

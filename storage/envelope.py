@@ -71,7 +71,7 @@ def encode(record: AnyRecord) -> bytes:
     if kind is None:
         raise BadRecord(f"a {type(record).__name__} is no record of the store: {sorted(KINDS)} are")
     if isinstance(record, Trace):
-        record = _finite(record)
+        record = finite(record)
     try:
         try:
             body = _encoder.encode(record)
@@ -113,7 +113,7 @@ def identity(record: AnyRecord) -> str:
     return record.name if isinstance(record, Deployment) else record.id
 
 
-def _finite(trace: Trace) -> Trace:
+def finite(trace: Trace) -> Trace:
     """Without logprobs that are not numbers: nothing can be computed from them."""
     if all(
         choice.tokens is None

@@ -25,6 +25,7 @@ from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
 from storage.raw import RawStore
 from storage.receipts import Receipt, Reject
+from storage.rows import no_collection
 from storage.rows_in import Row, chunks, rows
 from storage.taking import Taking
 from storage.whole import joined
@@ -172,7 +173,8 @@ class _Import:
         segment = "import-" + digest(self.project, self.format, READER, key, shape)
         receipt = receipts.load(self.home, segment) if segment in self.known else None
         if receipt is None:
-            receipt = self._read(segment, data, chunk, key)
+            with no_collection():
+                receipt = self._read(segment, data, chunk, key)
         self.tally.add(path, chunk[0].number, receipt)
 
     def _read(self, segment: str, data: bytes, chunk: list[Row], key: str) -> Receipt:

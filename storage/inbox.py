@@ -1,7 +1,8 @@
 """The inbox: where any process leaves records for the committer, without holding the database.
 
 Records enter; an immutable segment leaves, whole under its name or not there at all. A segment is a
-zstd frame with a checksum, of one header line and one line a record (see `storage.envelope`).
+zstd frame with a checksum, of one header line and one line a record (see `storage.envelope`), or of
+rows that are ready for the tables (see `storage.prepared`).
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from flywheel.errors import BadRecord, Busy, CorruptFile
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
+from storage import prepared
 from storage.envelope import AnyRecord, encode
 
 _SUFFIX = ".segment"
@@ -52,6 +54,13 @@ class Inbox:
         _write_new(path, pack([encode(record) for record in records]))
         return name
 
+    def append_rows(self, plain: bytes, *, name: str) -> str:
+        """The same of rows that are ready (see `storage.prepared`)."""
+        path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
+        if not (path.exists() or self._committed(name)):
+            _write_new(path, _packed(plain, level=-3))
+        return name
+
     def pending(self) -> list[Path]:
         """Segments that wait for the committer, oldest name first."""
         if not self._home.inbox.is_dir():
@@ -70,22 +79,45 @@ class Inbox:
 
 def pack(lines: Sequence[bytes]) -> bytes:
     """The bytes of a segment."""
-    packer = zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
-    return packer.compress(b"\n".join([_HEADER + str(len(lines)).encode(), *lines, b""]))
+    return _packed(b"\n".join([_HEADER + str(len(lines)).encode(), *lines, b""]), level=1)
+
+
+def _packed(plain: bytes, level: int) -> bytes:
+    packer = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
+    return packer.compress(plain)
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The lines of a segment.
+    """The lines of a segment; of one that holds rows, the lines that say the same.
 
     Raises:
         CorruptFile: it is cut, changed, or no segment at all.
     """
+    plain = opened(data)
+    if plain.startswith(prepared.HEADER):
+        return [encode(record) for record in prepared.records(prepared.tables(plain))]
+    return lines_of(plain)
+
+
+def opened(data: bytes) -> bytes:
+    """The plain bytes of a segment, of lines or of rows.
+
+    Raises:
+        CorruptFile: it is cut or changed.
+    """
     try:
         if not 0 <= zstandard.frame_content_size(data) <= _LARGEST:
             raise CorruptFile("its size is not in its header, or too large")
-        plain = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptFile(f"it cannot be unpacked: {error}") from error
+
+
+def lines_of(plain: bytes) -> list[bytes]:
+    """
+    Raises:
+        CorruptFile: it holds no lines, or not as many as it says.
+    """
     header, *lines = plain.split(b"\n")
     if not header.startswith(_HEADER) or not lines or lines.pop() != b"":
         raise CorruptFile("it does not begin and end as a segment does")

@@ -14,8 +14,10 @@ from flywheel.home import Home
 from storage.chunk import ChunkRead, read_chunk
 from storage.envelope import encode
 from storage.inbox import Inbox
+from storage.prepared import Unprepared, prepare
 from storage.quarantine import quarantine
 from storage.raw import RawStore
+from storage.rows import no_collection
 from storage.rows_in import Row
 
 
@@ -44,16 +46,27 @@ class Taking:
         Raises:
             Full: no space left; what was written stays, and is found again by the next try.
         """
-        read = read_chunk(chunk, key, self._project, self._format, self._store.put)
+        with no_collection():
+            read = read_chunk(chunk, key, self._project, self._format, self._store.put)
         if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
             self._store.put(data)
         if read.records:
-            try:
-                self._inbox.append(read.records, name=segment)
-            except BadRecord:
-                _drop_unstorable(read)
-                self._inbox.append(read.records, name=segment)
+            self._append(segment, read)
         return Taken(read, self._quarantine(segment, read) if read.rejects else None)
+
+    def _append(self, segment: str, read: ChunkRead) -> None:
+        """As rows; where something does not fit its column, as lines, of which it alone is lost."""
+        with no_collection():
+            try:
+                self._inbox.append_rows(prepare(read.records), name=segment)
+                return
+            except Unprepared:
+                pass
+        try:
+            self._inbox.append(read.records, name=segment)
+        except BadRecord:
+            _drop_unstorable(read)
+            self._inbox.append(read.records, name=segment)
 
     def _quarantine(self, segment: str, read: ChunkRead) -> str:
         """All rejects of one chunk as JSON lines, their bytes as text where they are text."""
