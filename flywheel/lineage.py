@@ -20,6 +20,9 @@ class RuleCount(Record, frozen=True, kw_only=True):
     note: str = ""
 
 
+Product = Literal["rows", "preferences", "problems", "calibration", "evaluation"]
+
+
 class Dataset(Record, frozen=True, kw_only=True):
     id: str
     """Content hash of rows and rules; no time or ULID enters."""
@@ -33,7 +36,7 @@ class Dataset(Record, frozen=True, kw_only=True):
     gate_passed: bool | None = None
     gate_report: str | None = None
     """HTML file, relative to the home."""
-    product: Literal["rows", "preferences", "problems", "calibration", "evaluation"] = "rows"
+    product: Product = "rows"
     """What it is for: supervised rows, preference pairs, problems to sample on, people's verdicts
     that judges are calibrated by, problems to evaluate on."""
     retired: str | None = None

@@ -14,11 +14,14 @@ import msgspec
 from flywheel.errors import CorruptFile, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Dataset
+from flywheel.progress import report
 from flywheel.records import Message, Record
+from flywheel.rows import read_batches
 from storage.curate import Dropped
 from storage.rows import named
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection
 
 EXAMPLES = 100
@@ -107,6 +110,37 @@ def difference(home: Home, dataset: Dataset, other: Dataset) -> Difference:
         added_rows=tuple(_row(row) for row in added),
         removed_rows=tuple(_row(row) for row in removed),
     )
+
+
+def sorted_pairs(home: Home, dataset: Dataset, to: Path) -> None:
+    """Writes its pairs to `to`, each chosen answer before the rejected one; what does not fit in
+    memory is sorted on disk."""
+    given = {"file": str(_file(home, dataset)), "to": str(to)}
+    with _memory(given["file"]) as database:
+        database.execute(f"SET temp_directory = '{_quoted(to.parent / '.sorting')}'")
+        database.execute(
+            "COPY (SELECT * FROM read_parquet($file) WHERE pair_id IS NOT NULL "
+            "ORDER BY pair_id, label) TO $to (FORMAT parquet, COMPRESSION zstd)",
+            given,
+        )
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def narrow_columns(home: Home, dataset: Dataset) -> "pl.DataFrame":
+    """The dataset's rows as `storage.narrow` has them, in the file's order."""
+    import polars as pl
+
+    from storage.narrow import narrow
+
+    frames, done = [narrow(())], 0
+    for batch in read_batches(_file(home, dataset)):
+        report("read", done, dataset.rows)
+        frames.append(narrow(batch))
+        done += len(batch)
+    return pl.concat(frames)
 
 
 def identities(home: Home, dataset: Dataset) -> list[tuple[str, str | None, str | None]]:

@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from flywheel.errors import CorruptFile, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
-from flywheel.lineage import Dataset, RuleCount
+from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.records import Record
 from flywheel.rows import TrainingRow, read_rows, write_rows
 from storage.curate import Curated, Dropped, RuleSpec
@@ -34,6 +35,21 @@ RowKey = tuple[str, float | None, float]
 """What of a row decides the dataset's id: the row's id, its reward, its weight."""
 
 
+class Recipe(Record, frozen=True, kw_only=True):
+    """What a dataset was made of, enough to make it again."""
+
+    turn: dict[str, Any]
+    """The turn, or what stood for one: project, folder, run, and the snapshot that it saw."""
+    sequence: int
+    """The store's ledger up to which grades and problems were seen."""
+    sections: dict[str, Any]
+    """Those of the project's file that decide which rows come, and what of them is kept."""
+    environment: str
+    """The environment's digest: it says which words are a user's own, and what is true."""
+    store: int
+    """The version of the store's tables."""
+
+
 class Manifest(Record, frozen=True, kw_only=True, omit_defaults=False):
     id: str
     schema_version: int
@@ -46,6 +62,9 @@ class Manifest(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Digest of rows.parquet."""
     keys: tuple[RowKey, ...]
     """Sorted."""
+    product: Product = "rows"
+    recipe: Recipe | None = None
+    """None = nobody said: it cannot be made again."""
 
 
 def write_dataset(
@@ -55,6 +74,8 @@ def write_dataset(
     *,
     parents: Sequence[str],
     rules: Sequence[RuleSpec],
+    product: Product = "rows",
+    recipe: Recipe | None = None,
     wait_s: float = 60.0,
 ) -> Dataset:
     """Publishes the dataset, or finds that it is there already and leaves it alone.
@@ -66,7 +87,7 @@ def write_dataset(
         Full: no space; nothing is visible.
     """
     keys = tuple(sorted(_key(row) for row in curated.rows))
-    identity = _identity(project, tuple(parents), tuple(rules), keys)
+    identity = _identity(project, tuple(parents), tuple(rules), keys, product)
     final = home.datasets / project / identity
     final.parent.mkdir(parents=True, exist_ok=True)
     busy = f"another process is writing a dataset of {project}; try again"
@@ -83,6 +104,8 @@ def write_dataset(
                 rows=len(keys),
                 content="",
                 keys=keys,
+                product=product,
+                recipe=recipe,
             )
             _publish(final, manifest, curated)
         return _record(home, final, _manifest(final))
@@ -103,6 +126,15 @@ def read_dataset(home: Home, dataset: Dataset | str) -> list[TrainingRow]:
     return rows
 
 
+def verified(home: Home, dataset: Dataset | str) -> Manifest:
+    """What a dataset says of itself, once its files were found to be what was published.
+
+    Raises:
+        UsageError, CorruptFile: as `read_dataset`.
+    """
+    return _verified(_folder(home, dataset))
+
+
 def _key(row: TrainingRow) -> RowKey:
     return row.id, row.reward, row.weight
 
@@ -112,8 +144,11 @@ def _identity(
     parents: tuple[str, ...],
     rules: tuple[RuleSpec, ...],
     keys: tuple[RowKey, ...],
+    product: Product,
 ) -> str:
-    return digest(SCHEMA, project, sorted(parents), rules, keys)
+    # Supervised rows were all that there was once: their ids are as they were then.
+    apart = () if product == "rows" else (product,)
+    return digest(SCHEMA, project, sorted(parents), rules, keys, *apart)
 
 
 def _publish(final: Path, manifest: Manifest, curated: Curated) -> None:
@@ -179,7 +214,9 @@ def _folder(home: Home, dataset: Dataset | str) -> Path:
 
 def _verified(folder: Path) -> Manifest:
     manifest = _manifest(folder)
-    identity = _identity(manifest.project, manifest.parents, manifest.rules, manifest.keys)
+    identity = _identity(
+        manifest.project, manifest.parents, manifest.rules, manifest.keys, manifest.product
+    )
     if not manifest.id == identity == folder.name:
         raise CorruptFile(f"dataset {folder}: its manifest does not belong to its id")
     try:
@@ -210,4 +247,5 @@ def _record(home: Home, folder: Path, manifest: Manifest) -> Dataset:
         rows=manifest.rows,
         parents=manifest.parents,
         rules=manifest.counts,
+        product=manifest.product,
     )
