@@ -96,6 +96,16 @@ class Home:
         return self.root / "redaction.key"
 
     @property
+    def erasure_key(self) -> Path:
+        """By which what was erased is known again without being told."""
+        return self.root / "erasure.key"
+
+    @property
+    def erasing(self) -> Path:
+        """Erasures under way, one file each; it goes when nothing is left to be found."""
+        return self.root / "erasing"
+
+    @property
     def repeats(self) -> Path:
         """What the gateway was told lately: one SQLite file, see `storage.repeats`."""
         return self.root / "repeats.sqlite"
