@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flywheel.rows import TrainingRow
 from storage.rules.rule import Known
+from storage.sketch import sketch
+from storage.spoken_in import language_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,10 +29,36 @@ def _answer(rows: Sequence[TrainingRow], _: Known) -> list[str]:
     return [row.completion.text.lower() for row in rows]
 
 
+def _language(rows: Sequence[TrainingRow], _: Known) -> list[str | None]:
+    return [language_of(row) for row in rows]
+
+
+def _sketch(rows: Sequence[TrainingRow], _: Known) -> list[list[int]]:
+    return [sketch(row) for row in rows]
+
+
+def _mean_of(*kinds: str) -> Callable[[Sequence[TrainingRow], Known], list[float | None]]:
+    def of(rows: Sequence[TrainingRow], _: Known) -> list[float | None]:
+        found = [
+            [one.value for one in row.signals
+             if one.kind in kinds and one.weight and one.value is not None]
+            for row in rows
+        ]  # fmt: skip
+        return [sum(values) / len(values) if values else None for values in found]
+
+    return of
+
+
 FEATURES: dict[str, Feature] = {
     "answer": Feature("String", _answer),
+    "language": Feature("String", _language),
+    "measured": Feature("Float64", _mean_of("code", "judge")),
+    "said": Feature("Float64", _mean_of("human", "feedback")),
+    "sketch": Feature("List(UInt32)", _sketch),
 }
-"""answer: its plain text, in lower case."""
+"""answer: its plain text, in lower case. language: null = it cannot be told. measured, said: mean
+of the grades by code and judges, and of people's and feedback's. sketch: hashed words of what was
+asked and answered."""
 
 
 def with_features(

@@ -25,7 +25,7 @@ NARROW: dict[str, str] = {
     "prompt": _TEXT, "content": _TEXT, "prompt_tokens": _INT, "answer_tokens": _INT,
     "estimated": _BOOL, "answer_characters": _INT, "logprobs": _INT, "highest_logprob": _FLOAT,
     "signals": _INT, "lowest_signal": _FLOAT, "highest_signal": _FLOAT, "outside": _BOOL,
-    "judged_by": "List(String)",
+    "judges": _INT, "judged_by": "List(String)",
 }  # fmt: skip
 """Column -> polars type.
 
@@ -33,7 +33,8 @@ prompt, content: digests of the messages and tools; of these, answer, label and 
 answer is none that can be learnt from (truncated, refused, empty); null = it is one. estimated:
 tokens were counted from characters. logprobs: how many; highest_logprob: a NaN among them counts as
 infinite. signals: grades of weight that have a value; lowest and highest of them; outside: one of
-them comes from people, feedback, or code with ground truth; judged_by: lineages of the judges.
+them comes from people, feedback, or code with ground truth; judges: how many of them judges gave;
+judged_by: the lineages of these.
 """
 
 
@@ -75,6 +76,7 @@ def _narrow(row: TrainingRow) -> tuple[Any, ...]:
         None if logprobs is None else len(logprobs), _highest(logprobs),
         len(values), min(values, default=None), max(values, default=None),
         row.confirmed_by is not None or any(one.kind in ("human", "feedback") for one in given),
+        sum(one.kind == "judge" for one in given),
         sorted({one.lineage or "unknown" for one in given if one.kind == "judge"}),
     )  # fmt: skip
 

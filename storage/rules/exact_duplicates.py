@@ -34,11 +34,12 @@ def worth_first(frame: "pl.DataFrame") -> "pl.DataFrame":
     import polars as pl
 
     return frame.sort(
+        pl.col("rehearsed").is_null(),
         "has_tokens",
         pl.col("confirmed_by").is_not_null(),
         pl.col("reward").fill_nan(None).fill_null(float("-inf")),
         pl.col("place"),
-        descending=[True, True, True, False],
+        descending=[True, True, True, True, False],
     )
 
 

@@ -30,11 +30,22 @@ class Known:
     """The model that these were trained from. None = not known."""
     pass_rates: Mapping[str, float] = field(default_factory=dict)
     """The champion's, by problem; a problem that it was never asked is absent."""
+    tries: Mapping[str, int] = field(default_factory=dict)
+    """How many graded answers of the champion each of these is of; absent = one."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """Problem -> the cluster of traffic that it was mined in; absent = in none."""
+    reviews: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Trace -> how many people gave their verdict on it, and the mean of these: 1 = accepted."""
     now: int | None = None
     """The snapshot's time in ns since the epoch, never the clock's. None = not known: no row is
     old."""
     earlier: tuple[str, ...] = ()
     """Ids of the project's earlier accepted datasets, the last one first."""
+
+
+def listed(value: object) -> object:
+    """One name stands for a list of one, where people write parameters."""
+    return (value,) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,11 @@
 from typing import Any
 
 from flywheel.records import Problem, Tokens, say
-from flywheel.rows import TrainingRow
+from flywheel.rows import Signal, TrainingRow
+from storage.features import with_features
+from storage.narrow import narrow
+from storage.rules import RULES
+from storage.rules.rule import Known
 
 
 def a_row(k: int, **changed: Any) -> TrainingRow:
@@ -36,3 +40,16 @@ def a_problem(text: str, **changed: Any) -> Problem:
         "split": "heldout",
     }
     return Problem(**(fields | changed))
+
+
+def judged(
+    name: str, rows: list[TrainingRow], known: Known | None = None, **params: Any
+) -> list[str | None]:
+    """What a rule says of each row; the order of `rows` stands for that of their hashes."""
+    rule, known = RULES[name], known or Known(project="support")
+    frame = with_features(narrow(rows), rows, rule.needs, known)
+    return rule.judge(frame, rule.parameters.model_validate(params), known).to_list()
+
+
+def a_signal(value: float, kind: Any = "code", **changed: Any) -> Signal:
+    return Signal(reward=f"by {kind}", value=value, kind=kind, **changed)

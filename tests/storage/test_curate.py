@@ -95,7 +95,7 @@ def test_every_dropped_row_says_which_and_why() -> None:
     ("rule", "told"),
     [
         (spec("min_rewrd", value=1), "no curation rule 'min_rewrd'; did you mean 'min_reward'?"),
-        (spec("zzz"), "no curation rule 'zzz'; known: balance, confirmed"),
+        (spec("zzz"), "no curation rule 'zzz'; known: agreement, balance"),
         (spec("min_reward", vlaue=1), "no parameter 'vlaue'; did you mean 'value'?"),
         (spec("min_reward"), "value: Field required"),
         (spec("min_reward", value="much"), "value: Input should be a valid number"),

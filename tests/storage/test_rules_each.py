@@ -4,13 +4,9 @@ import pytest
 
 from flywheel.records import Message, Reasoning, Refusal, Text, Tokens, ToolCall, Truncated, say
 from flywheel.rows import TrainingRow
-from storage.features import with_features
-from storage.narrow import narrow
 from storage.rules import RULES
-from storage.rules.rule import Known
 from tests.storage.rows_for_curation import a_row
-
-KNOWN = Known(project="support")
+from tests.storage.rows_for_curation import judged as reasons
 
 
 def kept(name: str, rows: list[TrainingRow], **params: Any) -> list[str]:
@@ -21,15 +17,9 @@ def kept(name: str, rows: list[TrainingRow], **params: Any) -> list[str]:
     ]
 
 
-def reasons(name: str, rows: list[TrainingRow], **params: Any) -> list[str | None]:
-    rule = RULES[name]
-    frame = with_features(narrow(rows), rows, rule.needs, KNOWN)
-    return rule.judge(frame, rule.parameters.model_validate(params), KNOWN).to_list()
-
-
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_each_rule_takes_no_rows_and_passes_a_good_one(name: str) -> None:
-    params = {"value": 1.0} if name == "min_reward" else {}
+    params = {"min_reward": {"value": 1.0}, "language": {"keep": "en"}}.get(name, {})
     assert reasons(name, [], **params) == []
     assert reasons(name, [a_row(1)], **params) == [None]
 
