@@ -30,6 +30,7 @@ COMMANDS = {
     "ingest": "Commit what waits in the inbox.",
     "grade": "Grade recorded traces.",
     "problems": "Problems of a project's traffic: mined, listed, shown.",
+    "labels": "What people say of answers: agreement, reliability, what to judge next.",
     "judge": "A model that judges: its cost, its agreement with people, a trial.",
     "curate": "Sample, grade and select: the open turn's dataset.",
     "train": "Train the open turn's candidate.",

@@ -1,10 +1,10 @@
-"""What there is to review, in an order that helps most, and how far it has come.
+"""Which answers people may compare, and how far reviewing has come.
 
-Enter a project, who looks and which items; leave trace ids and counts. What somebody saved and no
-commit has taken in yet is not seen here: `storage.leases` keeps it from being offered again.
+Enter a project and who looks; leave pairs and counts. What somebody saved and no commit has taken
+in yet is not seen here: `storage.leases` keeps it from being offered again.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from flywheel.home import Home
 from flywheel.records import Record
@@ -13,26 +13,11 @@ from storage.copies import RECORDED
 from storage.database import reading
 from storage.rows import named
 
-Which = Literal["new", "second", "all"]
-"""Reviewed by nobody; by others and not by me; not by me."""
 FEW = 5
 """Fewer judged in common than this say nothing about agreement."""
 _WAIT_S = 5.0
 _LATEST = 50_000
 """Recorded traces that are looked through for two answers to one prompt."""
-
-ORDER = (
-    "first where feedback, reviewers and reward disagree, then what is not graded, then what was "
-    "graded low; among these what the model was least sure of"
-)
-_RANK = """CASE WHEN (liked IS NOT NULL AND reward IS NOT NULL
-        AND (liked >= 0.5) <> (reward >= 0.5)) OR (verdict > 0 AND verdict < 1) THEN 0
-    WHEN reward IS NULL THEN 1 WHEN reward < 0.5 THEN 2 ELSE 3 END"""
-_WHICH = {
-    "new": "len(reviewers) = 0",
-    "second": "len(reviewers) > 0 AND NOT list_contains(reviewers, $me)",
-    "all": "NOT list_contains(reviewers, $me)",
-}
 
 
 class Pair(NamedTuple):
@@ -66,33 +51,6 @@ class Progress(Record, frozen=True, kw_only=True):
     with_reward: Agreement
     """My verdict against the environment's grade (from 0.5 on: right)."""
     with_others: Agreement
-
-
-def queue(
-    home: Home, project: str, *, me: str, which: Which = "new", recorded: bool = True,
-    slices: tuple[str, ...] = (), limit: int = 200
-) -> list[str]:  # fmt: skip
-    """Traces to review, the most useful first (`ORDER`)."""
-    conditions = ["project = $project", "answered", "stands_for = trace_id", _WHICH[which]]
-    values: dict[str, Any] = {"project": project}
-    if "$me" in _WHICH[which]:
-        values["me"] = me
-    if recorded:
-        conditions.append(f"origin IN {RECORDED}")
-    if slices:
-        conditions.append(
-            "trace_id IN (SELECT trace_id FROM problems WHERE slice IN (SELECT unnest($slices)))"
-        )
-        values["slices"] = list(slices)
-    with reading(home, wait_s=_WAIT_S) as database:
-        if database is None:
-            return []
-        rows = database.execute(
-            f"SELECT trace_id FROM cards WHERE {' AND '.join(conditions)} ORDER BY {_RANK}, "
-            f"logprob NULLS LAST, started DESC NULLS LAST, trace_id LIMIT {int(limit)}",
-            values,
-        ).fetchall()
-    return [one for (one,) in rows]
 
 
 def pairs(home: Home, project: str, *, me: str, limit: int = 100) -> list[Pair]:

@@ -22,7 +22,7 @@ from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
 from flywheel.ids import canonical
 from flywheel.records import Feedback, Grade
-from flywheel.reviews import NAME, Verdict
+from flywheel.reviews import NAME, SETTLER, SETTLES, Verdict
 from storage import leases
 from storage.inbox import Inbox
 from storage.reviews import Pair
@@ -66,20 +66,23 @@ class Saved(NamedTuple):
 
 def judge(
     project: str, trace_id: str, verdict: Verdict, value: Any, *, by: str, token: str,
-    after: int = 0, comment: str = "", tags: Sequence[str] = (),
+    after: int = 0, comment: str = "", tags: Sequence[str] = (), settles: bool = False,
 ) -> list[Feedback | Grade]:  # fmt: skip
     """The records of a verdict.
 
     Args:
+        settles: it was given in sight of what the others said, and stands instead.
         value: the whole answer as it should have been, of `accepted` and `corrected`. None = an
             accepted one that has no text to be it.
         after: when this person last said something of it; what is said now is later, whatever the
             clock shows.
     """
     at = max(time.time_ns(), after + 1)
-    about = {"review": token, "verdict": verdict}
+    about: dict[str, Any] = {"review": token, "verdict": verdict}
     if comment:
         about["comment"] = comment[:LONGEST]
+    if settles:
+        about[SETTLES] = True
     withdrawn = verdict == "withdrawn"
     said = Feedback(project=project, target=trace_id, name=NAME, value=verdict == "accepted",
                     kind="boolean", by=by, at=at, attributes=about)  # fmt: skip
@@ -93,8 +96,12 @@ def judge(
         reason=f"{verdict} by {by}" + (f": {comment[:2000]}" if comment else ""),
         confirmed_by=None if withdrawn else "human", at=at,
     )  # fmt: skip
+    graded = [grade]
+    if settles:  # what the same person had said before is part of it
+        own = msgspec.structs.replace(grade, weight=0.0, value=None, confirmed_by=None)
+        graded = [msgspec.structs.replace(grade, grader=SETTLER + by), own]
     more = remarks(project, trace_id, by=by, token=token, after=after, tags=tags)
-    return [said, grade, *more]
+    return [said, *graded, *more]
 
 
 def remarks(
@@ -179,7 +186,7 @@ def taken_back(saved: Saved, token: str) -> Saved:
         by, after = one.by or "", one.at
         if one.name == NAME:
             records += judge(one.project, one.target, "withdrawn", None, by=by, token=token,
-                             after=after)  # fmt: skip
+                             after=after, settles=bool(one.attributes.get(SETTLES)))  # fmt: skip
             continue
         at = max(time.time_ns(), after + 1)
         value: Any = False if one.kind == "boolean" else "withdrawn"

@@ -1,22 +1,22 @@
 """Judging one answer: accept, reject, correct in place, tag, comment, skip."""
 
-import functools
-from pathlib import Path
 from typing import Any
 
 from app.views import kept, safe_html, traces_html
-from app.views.frame import Shown, empty, link, plain
-from app.views.review_data import Offered, environment_of, judge, offered, remarks
+from app.views.frame import Shown, allowed, empty, link, plain
+from app.views.review_data import Offered, judge, offered, remarks
+from app.views.review_reading import labels_of, reading
 from app.views.review_state import State, current, forward, say, skip, take_next
 from app.views.traces_data import detail_of, lately
 from flywheel.records import Choice, ModelCall, Trace, last_answer, model_spans
-from flywheel.reviews import NAME, verdict_of
-from storage import reviews
+from flywheel.reviews import GOLD, NAME, verdict_of
+from storage import review_queue
 from storage.browse import Detail
-from storage.queries import problems
 
-_WHICH = {"new": "Nobody reviewed", "second": "A second opinion", "all": "All but mine"}
-_KNOWN = 50
+_WHICH = {
+    "new": "Still to review", "second": "A second opinion", "all": "All but mine",
+    "disputed": "To settle",
+}  # fmt: skip
 _TRIES = 20
 _FOCUS = """<script>
 (() => {
@@ -34,7 +34,8 @@ _FOCUS = """<script>
 def judging(here: Shown, state: State) -> None:
     import streamlit as st
 
-    which, recorded = _choose()
+    which, recorded = _choose(allowed(here.person, "promoter"))
+    settles = which == "disputed"
     asked = _asked(state)
     found = _item(here, state, asked, which, recorded)
     if found is None:
@@ -48,21 +49,22 @@ def judging(here: Shown, state: State) -> None:
         link("traces", "The whole trace", trace=trace.id)
     answer = choice.message.text if choice else ""
     with right:
-        _act(here, state, found, answer, bool(choice and choice.message.tool_calls))
+        _act(here, state, found, answer, bool(choice and choice.message.tool_calls), settles)
         with st.expander("What is known of it"):
-            _known(found)
+            _known(found, settles)
 
 
-def _choose() -> tuple[reviews.Which, bool]:
+def _choose(may_settle: bool) -> tuple[review_queue.Which, bool]:
     import streamlit as st
 
+    offered = [one for one in _WHICH if may_settle or one != "disputed"]
     with st.container(horizontal=True, vertical_alignment="center"):
         which: Any = st.segmented_control(
-            "Which", list(_WHICH), default="new", format_func=_WHICH.__getitem__, required=True,
+            "Which", offered, default="new", format_func=_WHICH.__getitem__, required=True,
             key="review:which", label_visibility="collapsed", persist_state="session",
         )  # fmt: skip
         own = st.toggle("Also rollouts and evaluations", key="review:own", persist_state="session")
-    st.caption(f"Order: {reviews.ORDER}.")
+    st.caption(f"Order: {review_queue.ORDER}.")
     return which, not own
 
 
@@ -80,7 +82,7 @@ def _asked(state: State) -> str | None:
 
 
 def _item(
-    here: Shown, state: State, asked: str | None, which: reviews.Which, recorded: bool
+    here: Shown, state: State, asked: str | None, which: review_queue.Which, recorded: bool
 ) -> Detail | None:
     for _ in range(_TRIES):
         candidates = [asked] if asked else _queue(here, state, which, recorded)
@@ -101,12 +103,12 @@ def _detail(here: Shown, item: str) -> Detail | None:
     return detail_of(here.home, kept.sequence(here.home), item)
 
 
-def _queue(here: Shown, state: State, which: reviews.Which, recorded: bool) -> list[str]:
+def _queue(here: Shown, state: State, which: review_queue.Which, recorded: bool) -> list[str]:
     me, limit = state.person, 200 + 100 * (len(state.passed) // 100)
     found: list[str] = lately(
         here.home, kept.sequence(here.home),
-        lambda: reviews.queue(here.home, here.project, me=me, which=which, recorded=recorded,
-                              limit=limit),
+        lambda: review_queue.queue(here.home, here.project, me=me, which=which, recorded=recorded,
+                                   limit=limit, section=labels_of(here.folder)),
         "queue", here.project, me, which, recorded, limit,
     )  # fmt: skip
     return found
@@ -119,16 +121,18 @@ def _last(trace: Trace) -> tuple[ModelCall, Choice | None]:
     return call, last_answer(trace)
 
 
-def _act(here: Shown, state: State, found: Detail, answer: str, calls_tools: bool) -> None:
+def _act(
+    here: Shown, state: State, found: Detail, answer: str, calls_tools: bool, settles: bool
+) -> None:
     import streamlit as st
 
     trace_id, token = found.trace.id, state.token
-    accepted = offered(*_reading(here), answer) if answer else None
+    accepted = offered(*reading(here), answer) if answer else None
     with st.container(horizontal=True):
-        st.button("Accept", on_click=_verdict, args=(token, found, "accepted", accepted),
+        st.button("Accept", on_click=_verdict, args=(token, found, "accepted", accepted, settles),
                   shortcut="a", type="primary", key=f"review:accept:{token}")  # fmt: skip
-        st.button("Reject", on_click=_verdict, args=(token, found, "rejected", None), shortcut="x",
-                  key=f"review:reject:{token}")  # fmt: skip
+        st.button("Reject", on_click=_verdict, args=(token, found, "rejected", None, settles),
+                  shortcut="x", key=f"review:reject:{token}")  # fmt: skip
         st.button("Correct", on_click=_edit, shortcut="e", key=f"review:edit:{token}")
         st.button("Skip", on_click=skip, args=(token, (trace_id,)), shortcut="s",
                   key=f"review:skip:{token}")  # fmt: skip
@@ -146,7 +150,7 @@ def _act(here: Shown, state: State, found: Detail, answer: str, calls_tools: boo
         st.text_area("The answer as it should have been", answer, height=180,
                      key=f"review:text:{token}", max_chars=100_000)  # fmt: skip
         st.form_submit_button("Save correction (Ctrl+Enter)", on_click=_correct,
-                              args=(token, found), type="primary")  # fmt: skip
+                              args=(token, found, settles), type="primary")  # fmt: skip
     st.html(_FOCUS, unsafe_allow_javascript=True)
 
 
@@ -165,7 +169,9 @@ def _edit() -> None:
     current().editing = True
 
 
-def _verdict(token: str, found: Detail, verdict: Any, answer: Offered | None) -> None:
+def _verdict(
+    token: str, found: Detail, verdict: Any, answer: Offered | None, settles: bool
+) -> None:
     import streamlit as st
 
     state = current()
@@ -173,12 +179,12 @@ def _verdict(token: str, found: Detail, verdict: Any, answer: Offered | None) ->
     records = judge(
         found.trace.project, found.trace.id, verdict, answer.value if answer else None,
         by=state.person, token=token, after=_after(found, state.person), comment=comment,
-        tags=st.session_state.get(f"review:tags:{token}", ()),
+        tags=st.session_state.get(f"review:tags:{token}", ()), settles=settles,
     )  # fmt: skip
     say(token, records, (found.trace.id,), f"{verdict} {found.trace.id[:12]}")
 
 
-def _correct(token: str, found: Detail) -> None:
+def _correct(token: str, found: Detail, settles: bool) -> None:
     import streamlit as st
 
     from app.views.frame import shown
@@ -187,7 +193,7 @@ def _correct(token: str, found: Detail) -> None:
     if not answer.strip():
         current().told = ("failed", "A correction is the whole answer; this one is empty.")
         return
-    _verdict(token, found, "corrected", offered(*_reading(shown()), answer))
+    _verdict(token, found, "corrected", offered(*reading(shown()), answer), settles)
 
 
 def _remark(token: str, found: Detail) -> None:
@@ -211,39 +217,20 @@ def _after(found: Detail, person: str) -> int:
     return max((one.at for one in found.feedback if one.by == person), default=0)
 
 
-def _reading(here: Shown) -> tuple[Any, list[Any]]:
-    """The environment, and some answers that it knows."""
-
-    def known() -> list[Any]:
-        each = problems(here.home, here.project)
-        return [one.answer for one in each if one.answer is not None][:_KNOWN]
-
-    answers = lately(here.home, kept.sequence(here.home), known, "known answers", here.project)
-    return _environment(here.folder, _changed(here.folder)), answers
-
-
-@functools.lru_cache(maxsize=8)
-def _environment(folder: Path | None, _changed: tuple[int, ...]) -> Any:
-    return environment_of(folder)
-
-
-def _changed(folder: Path | None) -> tuple[int, ...]:
-    files = [] if folder is None else [*folder.glob("*.py"), *folder.glob("*.toml")]
-    return tuple(sorted(one.stat().st_mtime_ns for one in files))
-
-
 def _tags(found: Detail) -> list[str]:
     said = [one.name.removeprefix("tag:") for one in found.feedback
             if one.name.startswith("tag:") and one.value]  # fmt: skip
     return list(dict.fromkeys([*said, "wrong", "unclear", "unsafe", "format", "tone"]))
 
 
-def _known(found: Detail) -> None:
-    """What others may have judged is not shown: a second opinion is one's own."""
+def _known(found: Detail, settles: bool) -> None:
+    """What others may have judged is shown to who settles: a second opinion is one's own. What is
+    known of a gold item is shown to nobody."""
     import streamlit as st
 
-    graded = [one for one in found.grades if one.reward != NAME]
-    said = [one for one in found.feedback if verdict_of(one) is None]
+    graded = [one for one in found.grades if settles or one.reward != NAME]
+    said = [one for one in found.feedback
+            if one.name != GOLD and (settles or verdict_of(one) is None)]  # fmt: skip
     if graded:
         st.html(safe_html.wrapped(traces_html.grades(graded)))
     if said:

@@ -78,7 +78,7 @@ def test_an_empty_home_says_what_to_do_and_a_viewer_why_not(home: Home) -> None:
 def test_accept_reject_correct_and_undo_by_the_page(home: Home) -> None:
     ids = answers(home)
     shown = page(home, "review")
-    assert "first where feedback" in words(shown)
+    assert "a verdict is worth most on" in words(shown)
     one = at_hand(shown, ids)
     button(shown, "accept").click().run()
     two = at_hand(shown, ids)

@@ -4,7 +4,7 @@ from typing import Any
 
 from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Tokens
-from storage import reviews
+from storage import review_queue, reviews
 from storage.committer import commit
 from storage.inbox import Inbox
 from tests.storage.store_parts import spoken
@@ -26,7 +26,7 @@ def graded(trace_id: str, value: float | None, **fields: Any) -> Grade:
 
 
 def test_an_empty_home_has_nothing_to_review(home: Home) -> None:
-    assert reviews.queue(home, "shop", me="ann") == [] == reviews.pairs(home, "shop", me="ann")
+    assert review_queue.queue(home, "shop", me="ann") == [] == reviews.pairs(home, "shop", me="ann")
     assert reviews.progress(home, "shop", "ann").answers == 0
 
 
@@ -47,13 +47,13 @@ def test_what_helps_most_comes_first(home: Home) -> None:
         Feedback(project="shop", target=torn.id, value=False, kind="boolean"),
         spoken("rollout", origin="rollout", answer="x"), spoken("else", project="else"),
     )  # fmt: skip
-    found = reviews.queue(home, "shop", me="ann")
+    found = review_queue.queue(home, "shop", me="ann")
     assert found == [one.id for one in (torn, ungraded, low, unsure, good, sure)]
-    assert spoken("rollout").id in reviews.queue(home, "shop", me="ann", recorded=False)
+    assert spoken("rollout").id in review_queue.queue(home, "shop", me="ann", recorded=False)
     stored(home, ruled(torn.id, "accepted", "ann"), ruled(low.id, "rejected", "bob"))
-    assert reviews.queue(home, "shop", me="ann")[0] == ungraded.id
-    assert reviews.queue(home, "shop", me="ann", which="second") == [low.id]
-    assert torn.id not in reviews.queue(home, "shop", me="ann", which="all")
+    assert review_queue.queue(home, "shop", me="ann")[0] == ungraded.id
+    assert review_queue.queue(home, "shop", me="ann", which="second") == [low.id]
+    assert torn.id not in review_queue.queue(home, "shop", me="ann", which="all")
 
 
 def test_agreement_counts_verdicts_that_stand_and_not_the_reviewers_own_grade(home: Home) -> None:

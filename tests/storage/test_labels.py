@@ -1,0 +1,182 @@
+"""What several reviewers' verdicts come to, how far they agree, and what is judged next."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flywheel.data_section import LabelsSection
+from flywheel.home import Home
+from flywheel.records import Feedback, Grade, Problem, say
+from flywheel.reviews import GOLD, label_of, labelled, settled
+from storage import labels, queries, review_queue
+from storage.committer import commit
+from storage.inbox import Inbox
+from storage.labels import Vote
+from tests.storage.store_parts import spoken
+
+TWO = LabelsSection(reviewers=2)
+
+
+def ruled(target: str, verdict: str, by: str, at: int = 1, **more: Any) -> Feedback:
+    return Feedback(project="shop", target=target, name="review", value=verdict == "accepted",
+                    kind="boolean", by=by, at=at,
+                    attributes={"verdict": verdict, "review": "t", **more})  # fmt: skip
+
+
+def graded(target: str, good: bool, grader: str, at: int = 1) -> Grade:
+    return Grade(trace_id=target, reward="review", value=float(good), kind="human", grader=grader,
+                 confirmed_by="human", at=at)  # fmt: skip
+
+
+def stored(home: Home, *records: Any) -> None:
+    Inbox(home).append(records)
+    commit(home)
+
+
+@pytest.mark.parametrize(
+    ("votes", "decided", "adjudicate", "state", "value"),
+    [
+        ((), None, True, "open", None),
+        ((1.0,), None, True, "open", None),
+        ((1.0, 1.0), None, True, "agreed", 1.0),
+        ((1.0, 0.0), None, True, "disputed", None),
+        ((1.0, 0.0), None, False, "disputed", 0.5),
+        ((1.0, 0.0, 0.0), None, True, "agreed", 0.0),
+        ((1.0, 1.0), 0.0, True, "settled", 0.0),
+    ],
+)
+def test_a_label_is_open_agreed_disputed_or_settled(
+    votes: tuple[float, ...], decided: float | None, adjudicate: bool, state: str, value: float
+) -> None:
+    found = label_of(votes, decided, reviewers=2, adjudicate=adjudicate)
+    assert (found.state, found.value) == (state, value)
+
+
+def test_grades_of_several_people_count_once_and_a_dispute_is_no_reward() -> None:
+    code = Grade(trace_id="t", reward="exact", value=1.0)
+
+    def made(*grades: Grade, reviewers: int = 2) -> list[Grade]:
+        found = labelled([code, *grades], reviewers=reviewers, adjudicate=True)
+        assert found[0] is code and len(found) == 2
+        return found[1:]
+
+    ann, bob = graded("t", True, "person:ann"), graded("t", False, "person:bob")
+    (alone,) = made(ann)
+    assert (alone.value, alone.weight, alone.confirmed_by) == (None, 0.0, None)
+    (torn,) = made(ann, bob)
+    assert (torn.value, torn.weight) == (None, 1.0) and "one more" in str(torn.reason)
+    (most,) = made(ann, bob, graded("t", False, "person:cat"))
+    assert (most.value, most.confirmed_by) == (0.0, "human")
+    (last,) = made(ann, bob, graded("t", True, "settled:dan"))
+    assert last.value == 1.0
+    assert made(ann, reviewers=1)[0].value == 1.0
+
+
+def test_who_settles_stands_instead_of_the_others() -> None:
+    ann, bob = ruled("t", "accepted", "ann"), ruled("t", "rejected", "bob")
+    dan = ruled("t", "corrected", "dan", at=2, settles=True)
+    told = Feedback(project="shop", target="t", value=True, kind="boolean")
+    assert settled([ann, bob, told]) == [ann, bob, told]
+    assert settled([ann, dan, bob, told]) == [dan, told]
+
+
+def test_a_store_tells_labels_reliability_and_agreement(home: Home) -> None:
+    each = [spoken(f"e{n}", answer=str(n), start=n) for n in range(12)]
+    truth = [n % 3 > 0 for n in range(12)]
+    said: list[Any] = list(each)
+    for n, one in enumerate(each):
+        said.append(Feedback(project="shop", target=one.id, name=GOLD, value=truth[n],
+                             kind="boolean", by="zoe", attributes={"review": "g"}))  # fmt: skip
+        for by, good in (("ann", truth[n]), ("bob", truth[n] if n else not truth[n])):
+            said.append(ruled(one.id, "accepted" if good else "rejected", by))
+            said.append(graded(one.id, good, f"person:{by}"))
+    stored(home, *said)
+    found = labels.report(home, "shop", TWO)
+    assert found.answers == {"open": 0, "agreed": 11, "disputed": 1, "settled": 0}
+    ann, bob = found.reviewers
+    assert (ann.accuracy, bob.gold_right, bob.gold_seen) == (1.0, 11, 12)
+    assert ann.agrees == pytest.approx(11 / 12) and bob.low is not None and bob.low < 11 / 12
+    assert found.alpha.alpha is not None and 0.7 < found.alpha.alpha < 1 and found.trusted
+    disputed = queries.grades(home, trace_ids=[each[0].id], labels=TWO)
+    assert [one.value for one in disputed] == [None]
+    stored(home, ruled(each[0].id, "rejected", "dan", at=5, settles=True),
+           graded(each[0].id, False, "settled:dan", at=5))  # fmt: skip
+    assert labels.report(home, "shop", TWO).answers["settled"] == 1
+    assert [one.value for one in queries.grades(home, trace_ids=[each[0].id], labels=TWO)] == [0.0]
+    (trace,) = next(iter(queries.traces(home, ids=[each[0].id])))
+    told = queries.feedback_for(home, [trace])[trace.id]
+    assert {one.by for one in told if one.name == "review"} == {"dan"}
+
+
+def test_alpha_is_what_krippendorff_computed_by_hand() -> None:
+    """Krippendorff (2011), part A: nominal data of two observers, alpha = 0.095."""
+    meg = (0, 1, 0, 0, 0, 0, 0, 0, 1, 0)
+    owen = (1, 1, 1, 0, 0, 1, 0, 0, 0, 0)
+    found = labels.agreement([
+        Vote(trace_id=str(unit), by=by, good=bool(good), settles=False, at=0)
+        for by, values in (("meg", meg), ("owen", owen)) for unit, good in enumerate(values)
+    ])  # fmt: skip
+    assert found.alpha == pytest.approx(0.095, abs=1e-3) and found.units == 10
+    assert labels.agreement([]).alpha is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=40))
+def test_alpha_never_depends_on_the_order(drawn: list[tuple[int, str, bool]]) -> None:
+    votes = {
+        (unit, by): Vote(trace_id=str(unit), by=by, good=good, settles=False, at=0)
+        for unit, by, good in drawn
+    }
+    each = list(votes.values())
+    one = labels.agreement(each)
+    assert one == labels.agreement(each[::-1])
+    assert one.alpha is None or one.alpha <= 1.0
+
+
+def test_more_reviewers_are_asked_until_there_is_a_label(home: Home) -> None:
+    first, other = spoken("first", answer="1"), spoken("other", answer="2")
+    stored(home, first, other, ruled(first.id, "accepted", "ann"))
+
+    def left(me: str, section: LabelsSection) -> set[str]:
+        return set(review_queue.queue(home, "shop", me=me, section=section))
+
+    assert left("bob", LabelsSection()) == {other.id}
+    assert left("bob", TWO) == {first.id, other.id} and left("ann", TWO) == {other.id}
+    stored(home, ruled(first.id, "rejected", "bob"))
+    assert first.id in left("cat", TWO)
+    assert review_queue.queue(home, "shop", me="cat", which="disputed") == [first.id]
+    stored(home, ruled(first.id, "rejected", "cat"))
+    assert first.id not in left("dan", TWO)
+
+
+def test_gold_items_come_unmarked_among_the_others_once(home: Home) -> None:
+    each = [spoken(f"e{n}", answer=str(n), start=n) for n in range(40)]
+    golden = each[:5]
+    stored(home, *each,
+           *(ruled(one.id, "accepted", "zoe") for one in golden),
+           *(Feedback(project="shop", target=one.id, name=GOLD, value=True, kind="boolean",
+                      attributes={"review": "g"}) for one in golden))  # fmt: skip
+    section = LabelsSection(gold=0.3)
+    found = review_queue.queue(home, "shop", me="ann", section=section)
+    shown = [one for one in found if one in {gold.id for gold in golden}]
+    assert 0 < len(shown) == len(set(shown)) and len(found) == 35 + len(shown)
+    assert found == review_queue.queue(home, "shop", me="ann", section=section)
+    stored(home, *(ruled(one, "accepted", "ann", at=9) for one in shown))
+    again = review_queue.queue(home, "shop", me="ann", section=section)
+    assert not set(shown) & set(again)
+
+
+def test_value_is_disagreement_times_traffic_times_effect(home: Home) -> None:
+    common = [spoken(f"c{n}", answer=str(n)) for n in range(4)]
+    rare = spoken("rare", answer="r")
+    posed = [
+        Problem(environment="e", messages=(say("user", one.id),), trace_id=one.id, slice=slice)
+        for one, slice in ((rare, "rare"), *((each, "common") for each in common))
+    ]
+    stored(home, *common, rare, *posed)
+    found = review_queue.ranked(home, "shop", me="ann")
+    by = {one.trace_id: one for one in found}
+    assert found[-1].trace_id == rare.id and by[rare.id].traffic == 0.25
+    for one in found:
+        assert one.value == pytest.approx(one.disagreement * one.traffic * one.effect)
