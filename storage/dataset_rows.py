@@ -99,12 +99,15 @@ def difference(home: Home, dataset: Dataset, other: Dataset) -> Difference:
     given = {"new": str(_file(home, dataset)), "old": str(_file(home, other))}
     with _memory(*given.values()) as database:
         for name, file in given.items():
+            # What is wide stays in the file: of a million rows this is all that must be in memory.
             database.execute(
-                f"CREATE TEMP TABLE {name} AS SELECT * FROM read_parquet($file)", {"file": file}
+                f"CREATE TEMP TABLE {name} AS SELECT id, trace_id, reward, weight "
+                "FROM read_parquet($file)",
+                {"file": file},
             )
         (counts,) = named(database, _COUNTS, {})
-        added = named(database, _ONLY_IN.format(one="new", other="old"), {})
-        removed = named(database, _ONLY_IN.format(one="old", other="new"), {})
+        added = named(database, _ONLY_IN.format(other="old"), {"file": given["new"]})
+        removed = named(database, _ONLY_IN.format(other="new"), {"file": given["old"]})
     return Difference(
         **counts,
         added_rows=tuple(_row(row) for row in added),
@@ -180,7 +183,8 @@ _NARROW = (
     "id, trace_id, problem_id, slice, reward, confirmed_by, origin, weight, messages, completion"
 )
 _SEARCHED = ("messages", "completion", "id", "trace_id", "coalesce(problem_id, '')", "slice")
-_ONLY_IN = f"""SELECT {_NARROW} FROM {{one}} WHERE id NOT IN (SELECT id FROM {{other}})
+_ONLY_IN = f"""SELECT {_NARROW} FROM read_parquet($file)
+    WHERE id NOT IN (SELECT id FROM {{other}})
     ORDER BY id, trace_id LIMIT {EXAMPLES}"""
 _COUNTS = """SELECT
     (SELECT count(*) FROM new WHERE id IN (SELECT id FROM old)) AS same,
