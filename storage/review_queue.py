@@ -106,7 +106,8 @@ WITH sliced AS (
     FROM mine LEFT JOIN seen USING (slice) WHERE {{where}}
 )
 SELECT trace_id, disagreement * traffic * effect AS value, disagreement, traffic, effect
-FROM weighed ORDER BY value DESC, logprob NULLS LAST, started DESC NULLS LAST, trace_id
+FROM (SELECT * REPLACE (disagreement::DOUBLE AS disagreement, traffic::DOUBLE AS traffic,
+        effect::DOUBLE AS effect) FROM weighed) ORDER BY value DESC, logprob NULLS LAST, started DESC NULLS LAST, trace_id
 LIMIT {{limit}}
 """
 
