@@ -31,7 +31,7 @@ from storage.taking import Taking
 from storage.whole import joined
 from storage.zip_in import is_zip, zip_files
 
-READER = 2
+READER = 3
 """Raised when formats read rows otherwise than before, so that known chunks are read again."""
 MOST_REJECTS = 10_000
 """Rejects that a report names; all are counted, and all are in the quarantine."""
@@ -49,7 +49,8 @@ class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     quarantined: int
     """Rows, parts of rows and files that could not be understood."""
     unmapped_fields: dict[str, int]
-    """Values that no record field holds, by dotted path; they stand among the attributes."""
+    """Values that no record field holds, by dotted path: they stand among the attributes, or only in
+    the row itself (`Trace.raw`) where they merely place it."""
     formats: dict[str, int]
     """Rows understood, by format."""
     rejects: tuple[Reject, ...] = ()

@@ -96,6 +96,9 @@ class _Session:
         elif isinstance(payload, list) and payload and isinstance(payload[0], str):
             self.id = self.id or payload[0]  # what was sent comes back as an event
         elif isinstance(payload, dict) and isinstance(payload.get("type"), str):
+            for key in ("id", "processed_at", "session_thread_id"):
+                if payload.get(key) is not None:
+                    self.rest.tally(f"{method.removeprefix(_PREFIX)}.{key}")
             self._event(payload["type"], payload)
         else:
             self.rest.put(method.removeprefix(_PREFIX), payload)
@@ -111,7 +114,9 @@ class _Session:
         agent = payload.get("agent")
         agent = agent if isinstance(agent, dict) else {}
         model = agent.get("model")
-        model = model.get("id") if isinstance(model, dict) else model
+        if isinstance(model, dict):
+            self.rest.put_others(model, frozenset(("id",)), "agent.model")
+            model = model.get("id")
         self.episode.model = model if isinstance(model, str) else None
         if isinstance(agent.get("system"), str):
             told = Message(role="system", parts=(self.rest.text(agent["system"]),))

@@ -94,6 +94,7 @@ def _document(
         _Step(episode, step, f"{prefix}-{number:06d}", rest).read()
     if not episode.last:
         episode.answer((), id=f"{prefix}-end", error="the agent never answered")
+    episode.unheard(f"{prefix}-unheard")
     named = str(agent.get("name") or "agent")
     root = part(Span(id=owner, kind="agent", name=named, attributes=own), "kind", "name")
     return (root, *episode.spans(), *_embedded(row, base, rest))
@@ -161,6 +162,7 @@ class _Step:
             for result in results:
                 self.references(result, self.id)
             if _compacted(self.step):
+                self.episode.unheard(f"{self.id}.unheard")
                 self.episode.past = Past()
 
     def opening(self) -> bool:

@@ -32,6 +32,9 @@ _ASKED = frozenset(
 )  # fmt: skip
 
 
+_MOMENTS = ("created", "created_at", "completed_at")
+
+
 @dataclass(slots=True)
 class Asked:
     messages: tuple[Message, ...] = ()
@@ -97,6 +100,8 @@ def read_answered(value: Any, rest: Rest) -> Answered:
         for key in ("model", "id"):
             if isinstance(value.get(key), str):
                 setattr(found, key, value[key])
+        for key in _MOMENTS:  # by the provider's clock: the span has the platform's
+            rest.put(f"output.{key}", value.get(key))
     return found
 
 

@@ -254,10 +254,18 @@ class _Session:
     def others(self, group: list[dict[str, Any]]) -> None:
         for event in group:
             self.rest.put_others(event, _EVENT, "event")
+            self.placed(event)
+
+    def placed(self, event: dict[str, Any]) -> None:
+        """Its place in the tree is now the order of messages; the row alone has its own ids."""
+        for key in ("uuid", "parentUuid", "timestamp"):
+            if event.get(key) is not None:
+                self.rest.tally(f"event.{key}")
 
     def left(self, event: dict[str, Any]) -> dict[str, Any]:
         """What of an event no message holds."""
         self.rest.put_others(event, _EVENT, "event")
+        self.placed(event)
         if event.get("toolUseResult") is not None:
             self.rest.tally("event.toolUseResult")
         return self.rest.take()

@@ -87,6 +87,8 @@ class Episode:
         """What the next model calls hang on."""
         self.last = ""
         """Id of the last model call."""
+        self._answered = 0
+        """Messages of the past that calls have seen or said."""
         self._spans: list[Span] = []
         self._pasts: dict[int, Past] = {}
 
@@ -144,6 +146,7 @@ class Episode:
         )
         if past is None and choices:
             self.hear(choices[0].message)
+        self._answered = self.past.count
         self.last = id
         return id
 
@@ -162,6 +165,12 @@ class Episode:
         return self.span(
             "tool", call.name, id=id, parents=parents, tool=call, result=result, **fields
         )
+
+    def unheard(self, id: str) -> None:
+        """What was told after the last answer, which no call sees, as a span of its own."""
+        told = [one for one in self.past.messages()[self._answered :] if one.role == "user"]
+        if told:
+            self.span("other", "unheard", id=id, attributes={"messages": msgspec.to_builtins(told)})
 
     def seen(self) -> set[str]:
         """Digests of every message that a call saw or said, so far."""

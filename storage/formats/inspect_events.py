@@ -33,6 +33,8 @@ _OUTPUT = frozenset(("model", "choices", "usage", "completion", "time", "error")
 _CHOICE = frozenset(("message", "stop_reason"))
 _PLACED = frozenset(("event", "uuid", "span_id", "timestamp", "working_start", "completed",
                      "working_time"))  # fmt: skip
+_UNHELD = ("uuid", "span_id", "working_start", "view", "input_refs")
+"""What places an event in the log and on its screen: the spans' own places say it."""
 _UNKNOWN = ("unknown", "")
 MOST_REFERRED = 1_000_000
 """Messages of the pool that the events of one sample may name, repeated ones too."""
@@ -76,6 +78,9 @@ class Events:
 
     def event(self, event: dict[str, Any], within: str | None) -> None:
         kind = str(event.get("event"))
+        for key in _UNHELD:
+            if event.get(key) is not None:
+                self.rest.tally(f"events.{kind}.{key}")
         if kind == "model":
             self.model(event, within)
         elif kind == "tool":
@@ -105,6 +110,7 @@ class Events:
         self.above[id] = above if isinstance(above, str) else None
         self.spans[id] = kind
         if self.scores(event) or kind == "scorer":
+            self.rest.tally("events.span_begin")
             return
         self.rest.put_others(event, _SPAN, "events.span_begin")
         parents = (above,) if isinstance(above, str) and above in self.spans else self.root
@@ -137,13 +143,15 @@ class Events:
     def model(self, event: dict[str, Any], within: str | None) -> None:
         rest = self.rest
         scored = self.scores(event)
-        said = list(read_said(event.get("input") or [], self.attachments, rest, "events.input"))
+        given = event.get("input") or []
+        said = list(read_said(given, self.attachments, rest, "events.model.input"))
         for first, end in self.ranges(event.get("input_refs")):
             said += self.pooled(first, end)
         output = fields_of(event.get("output"))
         choices = self.choices(output)
         rest.put_others(event, _MODEL, "events.model")
         rest.put_others(output, _OUTPUT, "events.model.output")
+        rest.put("output.time", output.get("time"))
         if event.get("call") is not None:
             rest.tally("events.model.call")
         error = event.get("error") or output.get("error")
@@ -184,8 +192,11 @@ class Events:
                 continue
             self.rest.put_others(one, _CHOICE, "events.model.output.choices")
             whole = [{"role": "assistant", **message}]
-            (said,) = read_said(whole, self.attachments, self.rest, "events.output")
+            path = "events.model.output.choices.message"
+            (said,) = read_said(whole, self.attachments, self.rest, path)
             stop = one.get("stop_reason")
+            if stop in _UNKNOWN and stop:
+                self.rest.tally("events.model.output.choices.stop_reason")
             choices.append(
                 Choice(
                     message=said, finish_reason=None if stop in _UNKNOWN else finish_reason(stop)

@@ -29,6 +29,10 @@ _SAMPLE = frozenset(("id", "epoch", "uuid", "input", "messages", "output", "scor
 _OF_ALL = ("results", "stats", "reductions", "summaries.json", "reductions.json", "plan", "error")
 
 
+_HEAD = ("task", "model", "run_id", "eval_id", "created", "dataset")
+_NOTHING: tuple[Any, ...] = (None, "", {}, [])
+
+
 def recognise(sample: object) -> bool:
     if not isinstance(sample, dict):
         return False
@@ -43,7 +47,12 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     if "inspect_log" in row:
         log = fields_of(row["inspect_log"])
         if "sample" in row:
+            for key in _OF_ALL:
+                if log.get(key):
+                    rest.tally(f"inspect_log.{key}")
             return _all([row["sample"]], log, rest, context)
+        rest.tally("inspect_log")  # of an .eval file's head; each sample has its own part of it
+        rest.tally("samples")
         for key in _OF_ALL:
             if log.get(key) or row.get(key):
                 rest.tally(key)
@@ -136,6 +145,11 @@ class _Sample:
         """The sample as a whole."""
         sample, about = self.sample, self.about
         self.rest.put_others(self.attachments.restored(sample), _SAMPLE, "sample")
+        self.rest.put("eval", _of_every_sample(about))
+        for key in ("sample_ids", "samples", "shuffled"):
+            self.rest.tally(f"eval.dataset.{key}")
+        for key in ("output.choices", "output.time", "input.id", "input.source"):
+            self.rest.tally(f"sample.{key}")  # the last model event's, and the first's
         own = {
             key: self.rest.bounded(value)
             for key, value in (
@@ -145,7 +159,7 @@ class _Sample:
                 ("eval_id", about.get("eval_id")), ("created", about.get("created")),
                 ("model_usage", sample.get("model_usage")),
             )
-            if value not in (None, "", {}, [])
+            if value not in _NOTHING
         }  # fmt: skip
         error = fields_of(sample.get("error")).get("message") or sample.get("error")
         return Span(
@@ -160,6 +174,14 @@ class _Sample:
         run = (self.about.get("eval_id"), self.about.get("run_id"), self.about.get("task_id"))
         named = ":".join(str(one) for one in run if one)
         return f"{named}:{self.sample.get('id')}:{self.sample.get('epoch')}"
+
+
+def _of_every_sample(about: dict[str, Any]) -> dict[str, Any]:
+    """What the log's head says of each of its samples: which run, on what, how set."""
+    others = {key: one for key, one in about.items() if key not in _HEAD and one not in _NOTHING}
+    kept = {key: one for key, one in fields_of(about.get("dataset")).items()
+            if key in ("name", "location")}  # fmt: skip
+    return {**others, "dataset": kept} if kept else others
 
 
 def _scores(sample: dict[str, Any], trace: Trace) -> list[Feedback]:

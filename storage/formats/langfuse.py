@@ -184,7 +184,7 @@ def _call(value: dict[str, Any], given: Any, gave: Any, rest: Rest) -> ModelCall
     others = {
         key: item
         for key, item in parameters.items()
-        if key not in named and item not in (None, "", [], {})
+        if item == -1 or (key not in named and item not in (None, "", [], {}))
     }
     cost = value.get("totalCost")
     known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0

@@ -84,6 +84,8 @@ def _take_in(
     if not isinstance(event, dict) or not isinstance(event.get("body"), dict):
         raise BadRecord(f"is {name_of(event)}, not an event with a body")
     kind, body = str(event.get("type")), event["body"]
+    rest.tally("batch[].id")
+    rest.tally("batch[].timestamp")
     subject = kind.partition("-")[0]
     if kind == "sdk-log":
         rest.tally("sdk-log")
@@ -135,6 +137,9 @@ def _told(external: str, body: dict[str, Any], context: Context, rest: Rest) -> 
 
 def _observed(subject: str, body: dict[str, Any], event: dict[str, Any], rest: Rest) -> Span:
     kind = _OBSERVED.get(subject) or str(body.get("type") or "SPAN")
+    used = body.get("usage")
+    if isinstance(used, dict) and used.get("unit"):
+        rest.put("usage.unit", used["unit"])
     span = read_observation(_exported(kind, body), rest)
     known = {"kind"}
     for key, names in _FIELDS.items():

@@ -200,12 +200,14 @@ def _facts(run: dict[str, Any]) -> dict[str, str]:
 def _put_rest(run: dict[str, Any], rest: Rest) -> None:
     rest.put_others(run, _RUN, "")
     rest.put("child_runs", run.get("child_runs"))
+    rest.put("dotted_order", run.get("dotted_order"))
     if run.get("status") not in (None, "success", "error", "pending"):
         rest.put("status", run["status"])
     events = run.get("events")
     for event in events if isinstance(events, list) else ():
         if isinstance(event, dict) and event.get("name") == "new_token":
             rest.attributes.setdefault("first_token_time", event.get("time"))
+            rest.tally("events")
         else:
             kept = rest.attributes.setdefault("events", [])
             kept.append(rest.bounded(event))

@@ -125,6 +125,10 @@ def _call(
         response.get("usage"), any(answered(one.message) for one in choices), rest, "response.usage"
     )
     echoed = {key for key in response.keys() & request.keys() if response[key] == request[key]}
+    if isinstance(response.get("error"), dict):
+        rest.put_others(response["error"], frozenset(("message",)), "response.error")
+    if request.get("tools") and "tools" not in echoed and response.get("tools"):
+        rest.tally("response.tools")  # the request's stand: these have what the provider added
     rest.put_others(response, _RESPONSE | echoed | {"status"}, "response")
     if response.get("status") not in (None, "completed"):
         rest.put("response.status", response["status"])

@@ -87,8 +87,11 @@ class _Told:
         made = fields_of(told[1]) if len(told) > 1 else {}
         if hook == "event":
             event = fields_of(given.get("event"))
+            self.rest.tally("properties.time")
             self.event(at, str(event.get("type")), fields_of(event.get("properties")), event)
         elif hook == "chat.message":
+            for place in ("messageID", "message.id", "message.time"):
+                self.rest.tally(f"{hook}.{place}")
             self.message(at, fields_of(made.get("message")))
             parts = made.get("parts")
             for one in parts if isinstance(parts, list) else ():
@@ -116,11 +119,15 @@ class _Told:
             self.part(fields_of(told.get("part")))
         elif kind in ("message.part.removed", "message.removed"):
             self.parts.get(str(told.get("messageID")), {}).pop(str(told.get("partID")), None)
+            self.rest.tally(f"event.{kind}")
         else:
             self.rest.tally(f"event.{kind}")
 
     def message(self, at: int, info: dict[str, Any]) -> None:
         id = info.get("id")
+        for key in ("id", "parentID", "time"):
+            if info.get(key) is not None:
+                self.rest.tally(f"info.{key}")
         if isinstance(id, str):
             self.messages.setdefault(id, {}).update(info)
             self.begun.setdefault(id, at)
@@ -202,6 +209,7 @@ class _Session:
 
     def heard(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         self.rest.put_others(message, _INFO, "message")
+        self.rest.put("message.summary", fields_of(message.get("summary")))
         said = [one for part in parts for one in self.said(part)]
         self.past = self.past.plus(Message(role="user", parts=tuple(said)))
         if own := self.rest.take():
@@ -229,10 +237,12 @@ class _Session:
         ended: dict[str, Any] = {}
         for part in parts:
             if part.get("type") == "tool":
+                self.placed(part)
                 call = self.call(part)
                 said.append(call)
                 results.append((call, part))
             elif part.get("type") == "step-finish":
+                self.placed(part)
                 ended = part
             else:
                 said += self.said(part)
@@ -322,6 +332,7 @@ class _Session:
         """A part as the model said or saw it; what only the program needs is counted."""
         kind, text = part.get("type"), part.get("text")
         self.rest.put_others(part, _PART, "part")
+        self.placed(part)
         if kind == "text" and isinstance(text, str):
             return [self.rest.text(text)]
         if kind == "reasoning" and isinstance(text, str):
@@ -335,6 +346,13 @@ class _Session:
         if kind not in ("step-start", "step-finish"):
             self.rest.put(f"part.{kind}", {key: one for key, one in part.items() if key != "id"})
         return []
+
+    def placed(self, part: dict[str, Any]) -> None:
+        """Ids, times and snapshots of parts: a message of ours has no place for them."""
+        for key in ("id", "messageID", "time", "snapshot"):
+            if part.get(key) is not None:
+                self.rest.tally(f"part.{key}")
+                self.rest.tally(f"parts.{key}")
 
 
 def _created(message: dict[str, Any]) -> int | None:

@@ -153,6 +153,8 @@ class _Reading:
             self.episode.hear(said)
         for one in (event, *((seen,) if seen is not None else ())):
             self.others(one)
+        if call.name != kind:
+            self.rest.put("action", kind)
         self.episode.ran(
             call, result, parent=asked, start=nanoseconds(event.get("timestamp")),
             end=nanoseconds(seen.get("timestamp")) if seen is not None else None,
@@ -176,6 +178,7 @@ class _Reading:
             cost = cost.get("cost")
         finish = known.pop("finish_reason", None)
         created = known.pop("start", None)  # by another clock than the events'
+        self.rest.put("model_response.created", response.get("created"))
         asked = self.episode.answer(
             (Choice(message=message, finish_reason=finish),),
             start=nanoseconds(event.get("timestamp")) or created,
@@ -197,6 +200,7 @@ class _Reading:
         self.episode.span("other", kind or "event", start=at, end=at, attributes=own)
 
     def noted_others(self, event: dict[str, Any]) -> None:
+        self.rest.tally("event.timestamp")
         if own := self.rest.take():
             at = nanoseconds(event.get("timestamp"))
             self.episode.span("other", "message", start=at, end=at, attributes=own)
@@ -209,7 +213,10 @@ class _Reading:
         self.rest.put_others({k: v for k, v in args.items() if v != ""}, shown, "event.args")
         self.rest.put("event.extras", event.get("extras"))
         if event.get("message") not in (None, "", event.get("content"), args.get("content")):
-            self.rest.attributes["message"] = self.rest.bounded(event["message"])
+            own = self.rest.attributes
+            if "message" in own and "observation" in event:
+                own["action.message"] = own["message"]
+            own["message"] = self.rest.bounded(event["message"])
 
     def content(self, event: dict[str, Any]) -> str:
         args = fields_of(event.get("args"))

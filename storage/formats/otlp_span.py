@@ -126,6 +126,9 @@ def read_log(value: object, rest: Rest) -> tuple[tuple[str, str], dict[str, Any]
     name = value.get("eventName") or attributes.pop("event.name", None) or "log"
     body = any_value(value.get("body"))
     rest.put_others(value, _LOG, "log")
+    for key in ("timeUnixNano", "observedTimeUnixNano"):
+        if value.get(key):  # the first and the last are the span's, the others give the order
+            rest.tally(f"logRecords.{key}")
     time = nanoseconds(value.get("timeUnixNano")) or nanoseconds(value.get("observedTimeUnixNano"))
     event = {"name": str(name), "time": time, "attributes": attributes}
     if body is not None:

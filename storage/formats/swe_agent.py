@@ -89,7 +89,11 @@ def _histories(
     """The main agent's messages, then each other agent's as one of its own."""
     by_agent: dict[str, list[Any]] = {}
     for message in history:
-        name = message.get("agent") if isinstance(message, dict) else None
+        about = message if isinstance(message, dict) else {}
+        for key in ("agent", "message_type", "is_demo"):
+            if about.get(key):
+                rest.tally(f"history.{key}")
+        name = about.get("agent")
         by_agent.setdefault(str(name or "main"), []).append(message)
     for number, (name, messages) in enumerate(by_agent.items()):
         if number:
@@ -106,7 +110,9 @@ def _history(episode: Episode, history: list[Any], steps: list[Any], rest: Rest)
         if message.role != "assistant" or raw.get("is_demo"):
             continue
         own = _of_message(raw, rest)
-        step, action = _of_step(next(left, None), rest), raw.get("action")
+        taken = next(left, None)
+        step, action = _of_step(taken, rest), raw.get("action")
+        step["attributes"] |= _told_otherwise(taken, raw, rest)
         known[at] = {"attributes": own}
         if message.tool_calls:  # the tool's message holds the result
             own |= step["attributes"]
@@ -140,9 +146,20 @@ def _plain(message: Any) -> Any:
 def _of_message(message: dict[str, Any], rest: Rest) -> dict[str, Any]:
     for key in ("tags", "cache_control"):
         rest.put(f"history.{key}", message.get(key))
+    if message.get("tool_calls"):
+        rest.put("history.action", message.get("action"))
     thought = message.get("thought")
     if isinstance(thought, str) and thought not in str(message.get("content") or ""):
         rest.put("history.thought", thought)
+    return rest.take()
+
+
+def _told_otherwise(step: Any, message: dict[str, Any], rest: Rest) -> dict[str, Any]:
+    """What a step says of the answer that the history says in other words."""
+    for key, own in (("response", "content"), ("action", "action")):
+        said = step.get(key) if isinstance(step, dict) else None
+        if isinstance(said, str) and said.strip() not in str(message.get(own) or ""):
+            rest.put(f"trajectory.{key}", said)
     return rest.take()
 
 
@@ -151,6 +168,9 @@ def _of_step(step: Any, rest: Rest) -> dict[str, Any]:
     if not isinstance(step, dict):
         return {"result": None, "attributes": {}}
     rest.put_others(step, _STEP, "trajectory")
+    for key in ("query", "messages"):
+        if step.get(key):  # the history once more, as it was sent
+            rest.tally(f"trajectory.{key}")
     rest.put("trajectory.state", nested(step.get("state")))
     attributes = rest.take()
     seconds = step.get("execution_time")
