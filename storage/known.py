@@ -1,0 +1,108 @@
+"""What curation rules may know beside the rows, read out of the store as of one snapshot.
+
+Enter a project's names, a ledger sequence and the rules that will run; leaves `Known`. Nothing is
+read that none of the rules asks for, and nothing depends on the clock.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flywheel.home import Home
+from flywheel.lineage import Dataset, Deployment
+from storage.database import reading
+from storage.graded import pass_rates
+from storage.queries import records
+from storage.rules.rule import Known
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NOW = """SELECT quantile_disc(ended, 0.999) FROM traces
+    WHERE project = $project AND since <= $sequence AND ended IS NOT NULL"""
+"""The latest moment that anything tells of, but for the last thousandth: one sender's wrong clock
+must not make all others' data old."""
+_EARLIER = """SELECT body FROM datasets WHERE project = $project AND since <= $sequence
+    ORDER BY since DESC, id"""
+_CLUSTERS = """SELECT id, body ->> '$.attributes.cluster' AS cluster FROM problems
+    WHERE cluster IS NOT NULL AND (environment = $environment
+        OR trace_id IN (SELECT id FROM traces WHERE project = $project))"""
+_REVIEWS = """SELECT trace_id, len(reviewers), verdict FROM cards
+    WHERE project = $project AND verdict IS NOT NULL AND stands_for = trace_id"""
+_UNWILLING = """SELECT id FROM traces WHERE id IN (SELECT unnest($ids))
+    AND (consent = 'denied' OR ($granted AND consent IS DISTINCT FROM 'granted'))"""
+
+
+def known_of(
+    home: Home,
+    *,
+    project: str,
+    traffic: str,
+    environment: str,
+    champion: Deployment,
+    sequence: int,
+    rules: Collection[str],
+    run_id: str | None = None,
+) -> Known:
+    """
+    Args:
+        traffic: the project whose answers are curated.
+        sequence: the last transaction that the turn sees.
+        rules: names of those that will run.
+        run_id: the turn's own; its datasets are no earlier ones.
+    """
+    made = [one for one in records(home, "deployment", project=traffic) if one.kind != "external"]
+    own = {one.name for one in made} | ({champion.name} if champion.kind != "external" else set())
+    rates = {}
+    if {"difficulty", "balance"} & set(rules):
+        rates = pass_rates(home, traffic, champion.name)
+    at = {"project": traffic, "sequence": sequence}
+    with reading(home) as database:
+        if database is None:
+            return Known(project=project, deployments=frozenset(own), base=champion.base_model)
+        clusters = reviews = {}
+        if "balance" in rules:
+            found = _all(database, _CLUSTERS, {"project": traffic, "environment": environment})
+            clusters = dict(found)
+        if "agreement" in rules:
+            found = _all(database, _REVIEWS, {"project": traffic})
+            reviews = {trace: (people, yes) for trace, people, yes in found}
+        ((now,),) = _all(database, _NOW, at)
+        bodies = _all(database, _EARLIER, at | {"project": project})
+    return Known(
+        project=project,
+        deployments=frozenset(own),
+        base=champion.base_model,
+        pass_rates={name: rate for name, (rate, _) in rates.items()},
+        tries={name: count for name, (_, count) in rates.items()},
+        clusters=clusters,
+        reviews=reviews,
+        now=now,
+        earlier=_accepted([body for (body,) in bodies], run_id),
+    )
+
+
+def _accepted(bodies: Sequence[str], run_id: str | None) -> tuple[str, ...]:
+    """Ids of the datasets that passed their gate and may still be trained on."""
+    datasets = [msgspec.json.decode(body, type=Dataset) for body in bodies]
+    return tuple(
+        one.id
+        for one in datasets
+        if one.gate_passed and one.retired is None and run_id not in one.parents
+        and one.product in ("rows", "preferences")
+    )  # fmt: skip
+
+
+def unwilling(home: Home, traces: Collection[str], *, granted: bool) -> set[str]:
+    """Those of `traces` that may not be learnt from: their senders said no, or (`granted`) have not
+    said yes."""
+    with reading(home) as database:
+        if database is None:
+            return set()
+        rows = _all(database, _UNWILLING, {"ids": sorted(traces), "granted": granted})
+    return {one for (one,) in rows}
+
+
+def _all(database: "DuckDBPyConnection", query: str, values: dict[str, Any]) -> list[Any]:
+    return database.execute(query, values).fetchall()

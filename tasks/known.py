@@ -1,0 +1,54 @@
+"""What the turn's curation rules may know beside the rows, and the rows that it rehearses.
+
+Enter a turn; leave `Known` as of its snapshot, and batches of rows of the project's earlier
+accepted datasets where the rule `rehearsal` is named, each marked with the dataset it comes from.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from flywheel.rows import TrainingRow, read_batches
+from tasks.rl_problems import POSED
+from tasks.turns import Turn, environment_of, home, project_of
+
+if TYPE_CHECKING:
+    from storage.rules.rule import Known
+
+
+def known(turn: Turn) -> "Known":
+    from storage.known import known_of
+
+    project = project_of(turn)
+    return known_of(
+        home(),
+        project=turn.project,
+        traffic=project.traffic,
+        environment=environment_of(project).name,
+        champion=turn.start,
+        sequence=turn.sequence,
+        rules=[rule.name for rule in project.curate.rules],
+        run_id=turn.run_id,
+    )
+
+
+def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
+    """Rows of the latest accepted datasets, of as many as the rule says; those whose senders took
+    their consent back are left out. What of them stays is the rule's to say."""
+    from storage.datasets import verified
+    from storage.known import unwilling
+    from storage.rules.rehearsal import Rehearsal
+
+    project = project_of(turn)
+    named = [rule for rule in project.curate.rules if rule.name == "rehearsal"]
+    if not named:
+        return
+    granted = project.retention.consent == "granted"
+    latest = Rehearsal.model_validate(named[0].model_extra or {}).datasets
+    for dataset in known.earlier[:latest]:
+        verified(home(), dataset)
+        for batch in read_batches(home().datasets / turn.project / dataset / "rows.parquet"):
+            asked = [row for row in batch if row.origin != POSED]
+            left = unwilling(home(), {row.trace_id for row in asked}, granted=granted)
+            yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in left]
