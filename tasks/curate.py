@@ -6,7 +6,8 @@ import msgspec
 
 from flywheel.rows import TrainingRow
 from tasks.candidates import candidates
-from tasks.gates import Verdict, record, verdict
+from tasks.data_gates import judge_dataset
+from tasks.gates import Verdict
 from tasks.rl_problems import held_out_of, is_online, posed, rows_of, store
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
@@ -21,8 +22,8 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     """
     from storage.curate import curate, rule_specs
     from storage.datasets import write_dataset
-    from storage.gate import data_gate
     from storage.leakage import leakage_check
+    from storage.narrow import narrow
     from storage.queries import problems
 
     project = project_of(turn)
@@ -37,29 +38,19 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     made = curate(rows, rules, heldout, alike)
     leaks = leakage_check(made.rows, heldout, alike)
     dataset = write_dataset(home(), turn.project, made, parents=(turn.run_id,), rules=rules)
-    gate = data_gate(
-        made.rows,
-        home().path(dataset.path),
-        min_rows=project.curate.min_rows,
-        max_tokens=project.serving.context,
+    said = judge_dataset(
+        turn,
+        dataset,
+        narrow(made.rows),
+        leaks=leaks,
+        slices=sorted({one.slice for one in heldout}),
         answered=not online,
-    )
-    told = [f"trace {leak.trace_id} leaks {leak.problem_id}" for leak in leaks]
-    reasons = [*gate.failures, *told]
-    said = verdict(
-        "data",
-        gate.passed and not leaks,
-        "; ".join(reasons) or f"{dataset.rows} {'problems' if online else 'rows'}",
-        dataset=dataset.id,
-        rows=dataset.rows,
         rules=[msgspec.to_builtins(count) for count in made.counts],
-        report=home().relative(gate.report),
     )
     keep(
         turn,
         msgspec.structs.replace(dataset, gate_passed=said["passed"], gate_report=said["report"]),
     )
-    record(turn, said)
     note(turn, "dataset", said)
     return said
 

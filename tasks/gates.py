@@ -3,6 +3,7 @@
 A verdict is plain data, since Prefect keeps it: {"gate", "passed", "reason", …}.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from flywheel.errors import Refused
@@ -28,25 +29,18 @@ def passed(said: Verdict) -> Verdict:
     return said
 
 
-def record(
+def decision(
     turn: Turn,
     said: Verdict,
     *,
     outcome: Outcome | None = None,
     by: str = "flywheel turn",
-    ask: str = "",
     **more: Any,
-) -> None:
-    """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again.
-
-    Args:
-        ask: id of what a person asked for: each ask has a verdict of its own.
-    """
-    from storage.committer import commit
-    from storage.inbox import Inbox
+) -> Decision:
+    """The verdict as the ledger holds it."""
     from storage.moments import moment
 
-    decision = Decision(
+    return Decision(
         id=new_ulid(),
         project=turn.project,
         outcome=outcome or ("passed" if said["passed"] else "refused"),
@@ -57,6 +51,22 @@ def record(
         run_id=turn.run_id,
         **more,
     )
+
+
+def record(
+    turn: Turn, said: Verdict, *, ask: str = "", beside: Sequence[Decision] = (), **more: Any
+) -> None:
+    """Writes the verdict into the ledger, once a turn and gate whatever is killed or run again.
+
+    Args:
+        ask: id of what a person asked for: each ask has a verdict of its own.
+        beside: verdicts that it rests on, written with it and before it.
+        more: as `decision` takes it.
+    """
+    from storage.committer import commit
+    from storage.inbox import Inbox
+
     of = f"{turn.run_id}-{ask}" if ask else turn.run_id
-    Inbox(home()).append([decision], name=f"decision-{of}-{said['gate']}")
+    made = [*beside, decision(turn, said, **more)]
+    Inbox(home()).append(made, name=f"decision-{of}-{said['gate']}")
     commit(home())

@@ -175,6 +175,8 @@ def turn_page(turn: Turn) -> str:
                 f"| {shown(row['candidate'])} | {shown(row['difference'])} "
                 f"| {shown(row['low'])} … {shown(row['high'])} |"
             )
+    for warning in (noted(turn, "dataset") or {}).get("warnings", []):
+        lines += ["", f"The data gate warns: {in_markdown(warning)}"]
     lines += ["", "| rule | in | out |", "|---|---|---|"]
     for rule in (noted(turn, "dataset") or {}).get("rules", []):
         lines.append(f"| {rule['rule']} | {rule['rows_in']} | {rule['rows_out']} |")

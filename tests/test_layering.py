@@ -26,7 +26,7 @@ ROOMS = {
     "torch": ("trainer/", "serving/engines/embedded"),
     "transformers": ("trainer/",),
     "peft": ("trainer/",),
-    "great_expectations": ("storage/gate.py",),
+    "great_expectations": ("storage/gates/",),
     "duckdb": ("storage/",),
     "openai": ("environments/", "app/"),
     "vllm": (),

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
+from flywheel.data_section import DataGateSection
 from flywheel.records import Message, Tokens, ToolCall, say
-from storage.gate import GateReport, data_gate
+from flywheel.rows import TrainingRow
+from storage.gate import data_gate
+from storage.gates.earlier import FILE, Earlier
+from storage.gates.expected import Wanted
+from storage.gates.report import GateReport
+from storage.narrow import narrow
 from tests.storage.rows_for_curation import a_row
 
 pytestmark = pytest.mark.slow  # importing Great Expectations takes seconds
@@ -16,7 +22,14 @@ pytestmark = pytest.mark.slow  # importing Great Expectations takes seconds
 def gate(folder: Path, *changes: dict[str, Any], min_rows: int = 8) -> GateReport:
     """The gate's word on ten rows, the first of them changed."""
     rows = [a_row(k, **change) for k, change in enumerate([*changes, *[{}] * (10 - len(changes))])]
-    return data_gate(rows, folder, min_rows=min_rows, max_tokens=64)
+    return data_gate(narrow(rows), folder, Wanted(min_rows, 64))
+
+
+def looked(folder: Path, rows: list[TrainingRow], wanted: Wanted, *before: TrainingRow) -> Any:
+    """What each gate says: None, or its failures."""
+    earlier = Earlier("d" * 32, narrow(before)) if before else None
+    found = data_gate(narrow(rows), folder, wanted, earlier)
+    return found, {one.gate: None if one.skipped else one.failures for one in found.gates}
 
 
 def tokens(size: int = 2, **changed: Any) -> Tokens:
@@ -28,19 +41,19 @@ def test_good_rows_pass_and_leave_a_report(tmp_path: Path) -> None:
     result = gate(tmp_path)
     assert result.passed and result.failures == ()
     assert result.report == tmp_path / "gate.html"
-    assert len(result.checks) == 12
+    assert [one.passed for one in result.gates] == [True, True, None, None, None]
     page = result.report.read_text()
-    assert "passed" in page and "10 rows, 12 expectations, 0 not met" in page
+    assert "passed" in page and "10 rows, 13 expectations, 0 not met" in page
 
 
 HINT = "more conversations with feedback that says what was right would bring some"
 
 
 def test_too_few_rows_are_nothing_to_learn_from(tmp_path: Path) -> None:
-    result = data_gate([a_row(k) for k in range(5)], tmp_path, min_rows=8, max_tokens=64)
+    result = data_gate(narrow(a_row(k) for k in range(5)), tmp_path, Wanted(8, 64))
     assert not result.passed
     assert result.failures == (f"nothing to learn from: 5 rows, at least 8 wanted: {HINT}",)
-    result = data_gate([], tmp_path, min_rows=8, max_tokens=64)
+    result = data_gate(narrow([]), tmp_path, Wanted(8, 64))
     assert result.failures == (f"nothing to learn from: 0 rows, at least 8 wanted: {HINT}",)
 
 
@@ -73,7 +86,7 @@ def test_each_fault_is_told_with_its_column_and_an_example(
 
 def test_the_same_row_twice_is_told(tmp_path: Path) -> None:
     rows = [*(a_row(k) for k in range(9)), a_row(0)]
-    [failure] = data_gate(rows, tmp_path, min_rows=8, max_tokens=64).failures
+    [failure] = data_gate(narrow(rows), tmp_path, Wanted(8, 64)).failures
     assert failure.startswith("row: wanted no id twice, 2 of 10 rows miss it")
     assert a_row(0).id in failure
 
@@ -85,6 +98,39 @@ def test_unknown_is_no_fault_where_nobody_could_know(tmp_path: Path) -> None:
     unlogged = {"tokens": tokens(logprobs=None)}
     rounded = {"tokens": tokens(logprobs=(0.0, 1e-7))}
     assert gate(tmp_path, written, called, unlogged, rounded).failures == ()
+
+
+def test_what_drifted_is_warned_of_with_its_measures_on_the_page(tmp_path: Path) -> None:
+    before = [a_row(k, slice="ab"[k % 2]) for k in range(60)]
+    now = [
+        a_row(k, slice="bc"[k % 2], tokens=tokens(20 + k % 9, prompt_ids=(1, 2, 3)))
+        for k in range(40)
+    ]
+    found, said = looked(tmp_path, now, Wanted(8, 64, slices=("a", "b")), *before)
+    assert found.passed and said["shrink"] == said["balance"] == ()
+    assert [line.partition(":")[0] for line in said["drift"]] == ["answer_tokens", "slice"]
+    assert found.warnings == said["drift"] and "against dataset dddddddd, found" in said["drift"][0]
+    page = found.report.read_text()
+    assert "passed, with warnings" in page and "Jensen-Shannon" in page and "50 → 0%" in page
+    block = Wanted(8, 64, DataGateSection(drift="block", shrink="off"))
+    again, said = looked(tmp_path, now, block, *before)
+    assert not again.passed and again.failures == found.warnings and said["shrink"] is None
+
+
+def test_a_dataset_of_one_slice_or_one_kind_of_answer_or_of_few_rows_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    rows = [a_row(k, slice="a") for k in range(10)]
+    wanted = Wanted(8, 64, both=True, slices=("a", "b"))
+    found, said = looked(tmp_path, rows, wanted, *(a_row(k, slice="a") for k in range(30)))
+    assert said["balance"] == (
+        "slice: wanted no slice over 90%; a is the largest, found 1",
+        "answers: wanted good and bad ones, neither over 90%; most are good, found 1",
+    )
+    assert said["shrink"] == (
+        "rows: wanted at least 50% of the 30 rows of dataset dddddddd, found 0.333",
+    )
+    assert said["drift"] == () and found.passed
 
 
 def test_the_report_stands_alone_and_escapes_what_it_shows(tmp_path: Path) -> None:
@@ -106,4 +152,4 @@ def test_nothing_is_written_outside_the_folder(
     gate(tmp_path / "gate")
     assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
     assert [list(folder.iterdir()) for folder in (home, temporary, work)] == [[], [], []]
-    assert [path.name for path in (tmp_path / "gate").iterdir()] == ["gate.html"]
+    assert sorted(path.name for path in (tmp_path / "gate").iterdir()) == ["gate.html", FILE]
