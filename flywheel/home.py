@@ -41,6 +41,11 @@ class Home:
         return self.root / "datasets"
 
     @property
+    def pools(self) -> Path:
+        """Candidate rows of curations under way, one folder each, gone when they end."""
+        return self.root / "pools"
+
+    @property
     def runs(self) -> Path:
         """One folder a run: its job, metrics, checkpoints, adapter, result."""
         return self.root / "runs"

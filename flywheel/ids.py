@@ -6,6 +6,7 @@ No time and no ULID ever enters a content hash.
 import hashlib
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,6 +32,12 @@ def digest(*values: Any) -> str:
 def digest_bytes(data: bytes) -> str:
     """32 hex digits over raw bytes."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """The same over a file's bytes, a block at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def seed_of(*values: Any) -> int:

@@ -3,15 +3,18 @@
 Rows are parallel columns; lists of ids are native integer lists, messages are JSON text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from flywheel.errors import CorruptFile
 from flywheel.ids import digest
 from flywheel.records import Experts, Message, Record, Sampling, Tokens
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Label: TypeAlias = Literal["chosen", "rejected", "desirable", "undesirable"]
 GOOD: tuple[Label, ...] = ("chosen", "desirable")
@@ -96,8 +99,39 @@ _TOKENS = ("prompt_ids", "completion_ids", "logprobs", "template_digest", "token
 _JSON = ("messages", "completion", "tools", "sampling", "signals")
 
 
+_GROUP = 8192
+"""Rows of one row group of the file: cut by count alone, so that equal rows give equal bytes."""
+
+
 def write_rows(path: Path, rows: list[TrainingRow]) -> None:
     """Writes `rows` as Parquet, in the order given; equal rows give equal bytes."""
+    write_wide(path, [wide(rows)])
+
+
+def write_wide(path: Path, frames: "Iterable[pl.DataFrame]") -> None:
+    """Likewise what `wide` made, frame after frame: however they are cut, the bytes are equal."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    left = wide([])
+    schema = left.to_arrow().schema
+    with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as file:
+        for frame in frames:
+            left = pl.concat([left, frame]) if len(left) else frame
+            whole = len(left) - len(left) % _GROUP
+            for start in range(0, whole, _GROUP):
+                file.write_table(left[start : start + _GROUP].rechunk().to_arrow().cast(schema))
+            left = left[whole:]
+        if len(left):
+            file.write_table(left.rechunk().to_arrow().cast(schema))
+
+
+def wide(rows: Sequence[TrainingRow], ids: Sequence[str] | None = None) -> "pl.DataFrame":
+    """`rows` as the columns of the file.
+
+    Args:
+        ids: the rows' own, where they are known already.
+    """
     import polars as pl
 
     schema: dict[str, Any] = {
@@ -115,8 +149,16 @@ def write_rows(path: Path, rows: list[TrainingRow]) -> None:
         "rehearsed": pl.String, "signals": pl.String, "environment": pl.String,
         "truth": pl.String,
     }  # fmt: skip
-    frame = pl.DataFrame([_flat(row) for row in rows], schema=schema)
-    frame.write_parquet(path, compression="zstd", statistics=False)
+    named = [row.id for row in rows] if ids is None else ids
+    flat = [_flat(row, of) for row, of in zip(rows, named, strict=True)]
+    return pl.DataFrame(
+        {name: [one[name] for one in flat] for name in schema}, schema=schema, strict=True
+    )
+
+
+def rows_in(frame: "pl.DataFrame") -> list[TrainingRow]:
+    """The rows that `wide` made columns of."""
+    return [_row(flat) for flat in frame.iter_rows(named=True)]
 
 
 def read_rows(path: Path) -> list[TrainingRow]:
@@ -128,7 +170,7 @@ def read_rows(path: Path) -> list[TrainingRow]:
     import polars as pl
 
     try:
-        return [_row(flat) for flat in pl.read_parquet(path).iter_rows(named=True)]
+        return rows_in(pl.read_parquet(path))
     except (
         OSError, KeyError, TypeError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
         msgspec.DecodeError,
@@ -153,14 +195,14 @@ def read_batches(path: Path, size: int = 2000) -> Iterator[list[TrainingRow]]:
         raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
 
 
-def _flat(row: TrainingRow) -> dict[str, Any]:
+def _flat(row: TrainingRow, named: str) -> dict[str, Any]:
     flat = {name: getattr(row, name) for name in row.__struct_fields__ if name != "tokens"}
     for name in _JSON:
         flat[name] = msgspec.json.encode(flat[name]).decode()
     tokens = row.tokens
     return {
         **flat,
-        "id": row.id,
+        "id": named,
         "prompt_ids": tokens and list(tokens.prompt_ids),
         "completion_ids": tokens and list(tokens.completion_ids),
         "logprobs": list(tokens.logprobs) if tokens and tokens.logprobs is not None else None,

@@ -1,34 +1,36 @@
 """Curation: candidate rows in, the rows worth training on out, each loss counted and explained.
 
 First what touches a held-out problem goes, whatever the project says; then the project's rules, in
-its order. The result depends on what the rows are, never on the order in which they came.
+its order. Rows stream into a pool; rules see their narrow columns. The result depends on what the
+rows are, never on the order in which they came.
 """
 
 import difflib
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 from pydantic import ValidationError
 
 from flywheel.curate_section import CurateSection
 from flywheel.errors import ProjectError, unfit
 from flywheel.lineage import RuleCount
 from flywheel.records import Problem, Record
-from flywheel.rows import TrainingRow
-from storage.features import with_features
-from storage.leakage import leakage_check
-from storage.narrow import narrow
+from flywheel.rows import TrainingRow, rows_in, write_wide
+from storage.features import FEATURES, Feature
+from storage.leakage import Heldout
+from storage.pool import Pool
 from storage.rules import RULES
 from storage.rules.rule import Known, Parameters, Rule
 
 if TYPE_CHECKING:
     import polars as pl
 
-ORDER = ("row_id", "trace_id", "span_id")
-"""The stable order that rules rely on: by hash."""
+BATCH = 2000
+"""Rows that are looked at together while they stream."""
 
 
 class RuleSpec(Record, frozen=True, kw_only=True):
@@ -44,12 +46,43 @@ class Dropped(Record, frozen=True, kw_only=True):
     reason: str
 
 
-class Curated(Record, frozen=True, kw_only=True):
-    rows: tuple[TrainingRow, ...]
-    """Sorted by id."""
+@dataclass(frozen=True)
+class Curated:
+    frame: "pl.DataFrame"
+    """Narrow columns of the rows that stay, in their stable order; `wide` is each one's number in
+    the pool."""
     counts: tuple[RuleCount, ...]
     """One a rule, in the order in which they ran; leakage first."""
-    dropped: tuple[Dropped, ...]
+    verdicts: "pl.DataFrame"
+    """row_id, trace_id, rule, reason of each row that went, in the order in which they did."""
+    pool: Pool
+
+    @property
+    def rows(self) -> tuple[TrainingRow, ...]:
+        """All that stay, read whole: only where they are known to be few."""
+        return tuple(row for some in self.pool.rows(self.frame) for row in rows_in(some))
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """All that went, likewise."""
+        return tuple(_dropped(self.verdicts))
+
+    def examples(self, most: int) -> Iterator[Dropped]:
+        """The first `most` dropped rows of each rule."""
+        import polars as pl
+
+        early = pl.int_range(pl.len()).over("rule") < most
+        yield from _dropped(self.verdicts.filter(early))
+
+    def keys(self) -> list[tuple[str, float | None, float]]:
+        """Id, reward and weight of each row that stays, sorted."""
+        import polars as pl
+
+        return self.frame.select("row_id", "reward", "weight").sort(pl.all()).rows()
+
+    def write(self, path: Path) -> None:
+        """The rows that stay as a dataset's file."""
+        write_wide(path, self.pool.rows(self.frame))
 
 
 def rule_specs(section: CurateSection) -> tuple[RuleSpec, ...]:
@@ -71,75 +104,131 @@ def check_rules(rules: Iterable[RuleSpec]) -> None:
     Raises:
         ProjectError: names each rule or parameter that does not fit, and the nearest right one.
     """
-    problems = []
+    _all_bound(rules)
+
+
+def _all_bound(rules: Iterable[RuleSpec]) -> list[tuple[str, Rule, Parameters]]:
+    problems, bound = [], []
     for spec in rules:
         try:
-            _bind(spec)
+            bound.append((spec.name, *_bind(spec)))
         except ProjectError as error:
             problems.append(str(error))
     if problems:
         raise ProjectError("\n".join(problems))
+    return bound
 
 
 def curate(
-    rows: Sequence[TrainingRow],
+    rows: Iterable[TrainingRow],
     rules: Sequence[RuleSpec],
-    heldout: Sequence[Problem],
-    near_duplicate: float,
+    heldout: Heldout | Iterable[Problem],
+    near_duplicate: float = 0.7,
     known: Known | None = None,
+    pool: Pool | None = None,
 ) -> Curated:
     """Applies leakage and `rules`, in this order.
+
+    Args:
+        rows: in any order; each is held only while it passes.
+        near_duplicate: as `Heldout` takes it; where that is given already, it has its own.
+        pool: where they are kept, and what may be there already; None = in memory.
 
     Raises:
         ProjectError: a rule or parameter that does not exist or does not fit.
     """
-    check_rules(rules)
+    bound = _all_bound(rules)
     known = known or Known()
-    bound = [(spec.name, *_bind(spec)) for spec in rules]
-    frame = with_features(
-        narrow(rows), rows, {each for _, rule, _ in bound for each in rule.needs}, known
-    )
-    frame = frame.with_row_index("wide").sort(*ORDER, maintain_order=True)
+    if not isinstance(heldout, Heldout):
+        heldout = Heldout(heldout, near_duplicate)
+    needs = {name for _, rule, _ in bound for name in rule.needs}
+    features = {name: FEATURES[name] for name in sorted(needs)} | {_LEAK: _leaks_of(heldout)}
+    pool = pool or Pool()
+    for batch in _batches(rows):
+        pool.add(batch, features, known)
+    return _judged(pool, bound, heldout, known)
+
+
+def gathered(rows: Iterable[TrainingRow], count: RuleCount, pool: Pool | None = None) -> Curated:
+    """Rows that were chosen already, such as what a run was trained on, as if curated."""
+    pool = pool or Pool()
+    for batch in _batches(rows):
+        pool.add(batch, {}, Known())
+    return Curated(frame=pool.frame(), counts=(count,), verdicts=_no_verdicts(), pool=pool)
+
+
+_LEAK = "leak"
+"""Of the pool's frame: reason, kind and held-out problem of a leak; null = the row is none."""
+
+
+def _leaks_of(heldout: Heldout) -> Feature:
+    def leaks(rows: Sequence[TrainingRow], _: Known) -> list[list[str] | None]:
+        found: list[list[str] | None] = [None] * len(rows)
+        for leak in heldout.leaks(rows):
+            found[leak.place] = [leak.reason, leak.by, leak.problem_id]
+        return found
+
+    return Feature("List(String)", leaks)
+
+
+def _judged(
+    pool: Pool, bound: "Sequence[tuple[str, Rule, Parameters]]", heldout: Heldout, known: Known
+) -> Curated:
+    import polars as pl
+
+    frame = pool.frame() if len(pool) else pool.frame().with_columns(_no_leaks())
     counts: list[RuleCount] = []
-    dropped: list[Dropped] = []
+    verdicts = [_no_verdicts()]
 
     def apply(name: str, why: "pl.Series", note: str) -> "pl.DataFrame":
-        left = frame.select(row_id="row_id", trace_id="trace_id", reason=why).drop_nulls("reason")
-        dropped.extend(Dropped(**each, rule=name) for each in left.iter_rows(named=True))
+        went = frame.select("row_id", "trace_id", rule=pl.lit(name), reason=why)
+        verdicts.append(went.drop_nulls("reason"))
         kept = frame.filter(why.is_null())
         counts.append(RuleCount(rule=name, rows_in=len(frame), rows_out=len(kept), note=note))
         return kept
 
-    ordered = [rows[place] for place in frame["wide"]]
-    frame = apply("leakage", *_leakage(ordered, heldout, near_duplicate))
+    frame = apply("leakage", frame[_LEAK].list.get(0, null_on_oob=True), _told(frame, heldout))
     for name, rule, parameters in bound:
         frame = apply(name, rule.judge(frame, parameters, known), _described(parameters))
         if rule.weigh:
             frame = frame.with_columns(weight=rule.weigh(frame, parameters, known))
     if frame["pair_id"].is_not_null().any():
         frame = apply("pairs", _widowed(frame), "both answers, or neither")
-    kept = [
-        rows[place] if rows[place].weight == weight else replace(rows[place], weight=weight)
-        for place, weight in frame.select("wide", "weight").iter_rows()
-    ]
-    return Curated(rows=tuple(kept), counts=tuple(counts), dropped=tuple(dropped))
+    return Curated(
+        frame=frame.drop(_LEAK), counts=tuple(counts), verdicts=pl.concat(verdicts), pool=pool
+    )
 
 
-def _leakage(
-    rows: Sequence[TrainingRow], heldout: Sequence[Problem], near_duplicate: float
-) -> tuple["pl.Series", str]:
+def _batches(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
+    left = iter(rows)
+    while batch := list(islice(left, BATCH)):
+        yield batch
+
+
+def _no_leaks() -> "pl.Series":
     import polars as pl
 
-    leaks = leakage_check(rows, heldout, near_duplicate)
-    verdicts: list[str | None] = [None] * len(rows)
-    for leak in leaks:
-        verdicts[leak.place] = leak.reason
-    by = Counter(leak.by for leak in leaks)
-    found = ", ".join(f"{count} by {kind}" for kind, count in sorted(by.items())) or "none found"
-    problems = len({leak.problem_id for leak in leaks})
-    touched = f", touching {problems} of them" if leaks else ""
-    why = pl.Series(verdicts, dtype=pl.String)
-    return why, f"against {len(heldout)} held-out problems: {found}{touched}"
+    return pl.Series(_LEAK, [], pl.List(pl.String))
+
+
+def _no_verdicts() -> "pl.DataFrame":
+    import polars as pl
+
+    return pl.DataFrame(schema=dict.fromkeys(("row_id", "trace_id", "rule", "reason"), pl.String))
+
+
+def _dropped(verdicts: "pl.DataFrame") -> Iterator[Dropped]:
+    for each in verdicts.iter_rows(named=True):
+        yield Dropped(**each)
+
+
+def _told(frame: "pl.DataFrame", heldout: Heldout) -> str:
+    """How many leaks of which kind there are, as the report says it."""
+    leaks = frame[_LEAK].drop_nulls()
+    by = leaks.list.get(1).value_counts().sort("leak").rows()
+    found = ", ".join(f"{count} by {kind}" for kind, count in by) or "none found"
+    touched = f", touching {leaks.list.get(2).n_unique()} of them" if len(leaks) else ""
+    return f"against {len(heldout)} held-out problems: {found}{touched}"
 
 
 def _widowed(frame: "pl.DataFrame") -> "pl.Series":

@@ -8,8 +8,7 @@ anywhere; a folder is published whole by one rename, so one that is there is com
 import os
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from flywheel import durable
 from flywheel.errors import CorruptFile, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
-from flywheel.ids import digest, digest_bytes
+from flywheel.ids import digest, digest_file
 from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.records import Record
-from flywheel.rows import TrainingRow, read_rows, write_rows
-from storage.curate import Curated, Dropped, RuleSpec
+from flywheel.rows import TrainingRow, read_rows
+from storage.curate import Curated, RuleSpec
 from storage.locks import held
 
 SCHEMA = 1
@@ -86,7 +85,7 @@ def write_dataset(
         Busy: another process is writing a dataset of this project, for longer than `wait_s`.
         Full: no space; nothing is visible.
     """
-    keys = tuple(sorted(_key(row) for row in curated.rows))
+    keys = tuple(curated.keys())
     identity = _identity(project, tuple(parents), tuple(rules), keys, product)
     final = home.datasets / project / identity
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -135,10 +134,6 @@ def verified(home: Home, dataset: Dataset | str) -> Manifest:
     return _verified(_folder(home, dataset))
 
 
-def _key(row: TrainingRow) -> RowKey:
-    return row.id, row.reward, row.weight
-
-
 def _identity(
     project: str,
     parents: tuple[str, ...],
@@ -156,28 +151,19 @@ def _publish(final: Path, manifest: Manifest, curated: Curated) -> None:
     making.mkdir()
     try:
         with durable.no_space(final):
-            rows = sorted(curated.rows, key=lambda row: (row.id, row.trace_id, row.span_id))
-            write_rows(making / "rows.parquet", rows)
-            content = digest_bytes((making / "rows.parquet").read_bytes())
+            curated.write(making / "rows.parquet")
+            content = digest_file(making / "rows.parquet")
             whole = msgspec.structs.replace(manifest, content=content)
             text = msgspec.json.format(msgspec.json.encode(whole, order="deterministic"))
             (making / "manifest.json").write_bytes(text + b"\n")
             with (making / "dropped.jsonl").open("wb") as file:
-                for dropped in _examples(curated.dropped):
+                for dropped in curated.examples(DROPPED_EXAMPLES):
                     file.write(msgspec.json.encode(dropped) + b"\n")
             failpoint("dataset.before_publish")
             durable.publish(making, final)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
-
-
-def _examples(dropped: Sequence[Dropped]) -> Iterator[Dropped]:
-    seen: Counter[str] = Counter()
-    for each in dropped:
-        seen[each.rule] += 1
-        if seen[each.rule] <= DROPPED_EXAMPLES:
-            yield each
 
 
 def _clean(folder: Path) -> None:
@@ -220,7 +206,7 @@ def _verified(folder: Path) -> Manifest:
     if not manifest.id == identity == folder.name:
         raise CorruptFile(f"dataset {folder}: its manifest does not belong to its id")
     try:
-        content = digest_bytes((folder / "rows.parquet").read_bytes())
+        content = digest_file(folder / "rows.parquet")
     except OSError as error:
         raise CorruptFile(f"dataset {folder}: rows.parquet cannot be read: {error}") from error
     if content != manifest.content:

@@ -4,7 +4,7 @@ Only what a rule asks for in its `needs` is computed. Each depends on its own ro
 alone, so batches may be cut anywhere. To add one: its function, and its line in the table.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,12 +65,19 @@ def with_features(
     frame: "pl.DataFrame", rows: Sequence[TrainingRow], names: Iterable[str], known: Known
 ) -> "pl.DataFrame":
     """`frame`, parallel to `rows`, with the named features as columns beside the others."""
+    features = {name: FEATURES[name] for name in sorted(set(names))}
+    return frame.with_columns(columns_of(rows, features, known)) if features else frame
+
+
+def columns_of(
+    rows: Sequence[TrainingRow], features: Mapping[str, Feature], known: Known
+) -> "list[pl.Series]":
+    """A column for each feature, parallel to `rows`."""
     import polars as pl
 
     from storage.narrow import polars_type
 
-    made = [
-        pl.Series(name, list(FEATURES[name].of(rows, known)), polars_type(FEATURES[name].type))
-        for name in sorted(set(names))
+    return [
+        pl.Series(name, list(feature.of(rows, known)), polars_type(feature.type))
+        for name, feature in features.items()
     ]
-    return frame.with_columns(made) if made else frame

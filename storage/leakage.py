@@ -2,23 +2,25 @@
 
 Rows and held-out problems come in; each row that must not be trained on goes out, with the problem
 it touches. Words are compared without the prompt that all problems share (`text`), as sets of word
-trigrams. Memory is bounded: rows are compared a chunk at a time.
+trigrams; of a conversation all that the user said together and each turn alone are looked at.
+Memory is bounded: rows are compared a chunk at a time.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from flywheel.errors import Refused
 from flywheel.ids import digest
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
 from flywheel.words import words_of
+from storage.heldout_words import HeldoutWords
+from storage.shingles import shingled
 
-WORDS = 3
-"""Words in a row that are compared as one: fewer flag texts that only share a phrasing."""
-CONTAINED = 8
-"""Trigrams that a text must have before its lying inside a longer one means anything."""
-CHUNK_ROWS, CHUNK_CHARACTERS = 4096, 4_000_000
+CHUNK_ROWS, CHUNK_CHARACTERS = 2048, 4_000_000
+TURN_WORDS = 4
+"""Words that an earlier turn must have before being equal to a held-out text means anything:
+"yes please" is said in every other conversation."""
 
 Kind = Literal["problem", "prompt", "conversation", "user", "text", "near_duplicate"]
 
@@ -46,22 +48,98 @@ class Leak(Record, frozen=True, kw_only=True):
         return f"{how} held-out problem {self.problem_id}"
 
 
+class Heldout:
+    """Every held-out problem that rows must not touch, ready to be compared with many of them."""
+
+    def __init__(self, problems: Iterable[Problem], near_duplicate: float = 0.7) -> None:
+        """
+        Args:
+            near_duplicate: the trigram Jaccard from which two texts are the same. A text that lies
+                within a longer one counts from the share that texts of equal length have at that
+                Jaccard; a long one that is repeated for the most part counts whatever is set here.
+        """
+        ordered = sorted(((one.id, one) for one in problems), key=lambda pair: pair[0])
+        self.problems = {key for key, _ in ordered}
+        self.prompts: dict[str, str] = {}
+        self.conversations: dict[str, str] = {}
+        self.users: dict[str, str] = {}
+        for key, problem in ordered:
+            self.prompts.setdefault(digest(problem.messages, problem.tools), key)
+            if problem.conversation:
+                self.conversations.setdefault(problem.conversation, key)
+            if problem.user:
+                self.users.setdefault(problem.user, key)
+        texts = [(key, one.environment, _own_text(one)) for key, one in ordered]
+        self.words = HeldoutWords(texts, near_duplicate)
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def leaks(self, rows: Sequence[TrainingRow]) -> list["Leak"]:
+        """One leak a row at most, in the order of the rows; the surest kind of each."""
+        if not self.problems:
+            return []
+        leaks: dict[int, Leak] = {}
+        for place, row in enumerate(rows):
+            if (found := self._same_identity(row)) is not None:
+                leaks[place] = _leak(rows, place, *found)
+        for chunk in _chunks(rows, leaks):
+            for place, key, by, score in self._same_words(rows, chunk):
+                leaks[place] = _leak(rows, place, key, by, score)
+        return [leaks[place] for place in sorted(leaks)]
+
+    def _same_identity(self, row: TrainingRow) -> "tuple[str, Kind] | None":
+        if row.problem_id in self.problems:
+            return str(row.problem_id), "problem"
+        if row.conversation and row.conversation in self.conversations:
+            return self.conversations[row.conversation], "conversation"
+        if row.user and row.user in self.users:
+            return self.users[row.user], "user"
+        prompt = self.prompts.get(digest(row.messages, row.tools))
+        return None if prompt is None else (prompt, "prompt")
+
+    def _same_words(
+        self, rows: Sequence[TrainingRow], chunk: Sequence[int]
+    ) -> "Iterator[tuple[int, str, Kind, float]]":
+        import numpy as np
+
+        units = [unit for place in chunk for unit in _units(rows[place], place)]
+        said = shingled(text for _, _, text in units)
+        found: set[int] = set()
+        for (place, _, _), words in zip(units, said.said, strict=True):
+            key = self.words.equal.get(words) if words and place not in found else None
+            if key is not None:
+                found.add(place)
+                yield place, key, "text", 1.0
+        for place in chunk:
+            key = None if place in found else self._same_turn(rows[place])
+            if key is not None:
+                found.add(place)
+                yield place, key, "text", 1.0
+        best: dict[int, tuple[str, float]] = {}
+        within = np.array([kind != "own" for _, kind, _ in units], bool)
+        for near in self.words.near(said, only_within=within):
+            place = units[near.place][0]
+            if near.score > best.get(place, ("", -1.0))[1]:
+                best[place] = near.key, near.score
+        for place, (key, score) in best.items():
+            if place not in found:
+                yield place, key, "near_duplicate", score
+
+    def _same_turn(self, row: TrainingRow) -> str | None:
+        for message in row.messages[:-1]:
+            if message.role == "user" and len(words := words_of(message.text)) >= TURN_WORDS:
+                key = self.words.equal.get(" ".join(words))
+                if key is not None:
+                    return key
+        return None
+
+
 def leakage_check(
     rows: Sequence[TrainingRow], heldout: Sequence[Problem], near_duplicate: float = 0.7
 ) -> list[Leak]:
-    """One leak a row at most, in the order of the rows; the surest kind of each.
-
-    `near_duplicate` is the trigram Jaccard from which two texts are the same. A text that lies
-    within a longer one counts from the share that texts of equal length have at that Jaccard.
-    """
-    problems = sorted(((problem.id, problem) for problem in heldout), key=lambda pair: pair[0])
-    leaks = _same_identity(rows, problems)
-    targets = _Targets([(key, words_of(_own_text(each))) for key, each in problems])
-    for chunk in _chunks(rows, leaks):
-        words = {place: words_of(_own_text(rows[place])) for place in chunk}
-        for place, problem_id, by, score in targets.touched(words, near_duplicate):
-            leaks[place] = _leak(rows, place, problem_id, by, score)
-    return [leaks[place] for place in sorted(leaks)]
+    """One leak a row at most, in the order of the rows; the surest kind of each."""
+    return Heldout(heldout, near_duplicate).leaks(rows)
 
 
 def require_no_leaks(
@@ -76,93 +154,6 @@ def require_no_leaks(
     if leaks:
         named = "; ".join(f"trace {leak.trace_id} {leak.reason}" for leak in leaks[:3])
         raise Refused(f"leakage: {len(leaks)} of {len(rows)} rows touch held-out problems: {named}")
-
-
-def _same_identity(
-    rows: Sequence[TrainingRow], problems: list[tuple[str, Problem]]
-) -> dict[int, Leak]:
-    ids = {key: key for key, _ in problems}
-    prompts: dict[str, str] = {}
-    conversations: dict[str, str] = {}
-    users: dict[str, str] = {}
-    for key, problem in problems:
-        prompts.setdefault(digest(problem.messages, problem.tools), key)
-        if problem.conversation:
-            conversations.setdefault(problem.conversation, key)
-        if problem.user:
-            users.setdefault(problem.user, key)
-    leaks: dict[int, Leak] = {}
-    for place, row in enumerate(rows):
-        found: tuple[tuple[Kind, str | None], ...] = (
-            ("problem", ids.get(row.problem_id or "")),
-            ("conversation", conversations.get(row.conversation or "")),
-            ("user", users.get(row.user or "")),
-            ("prompt", prompts.get(digest(row.messages, row.tools)) if problems else None),
-        )
-        touched = next(((key, by) for by, key in found if key is not None), None)
-        if touched is not None:
-            leaks[place] = _leak(rows, place, *touched)
-    return leaks
-
-
-class _Targets:
-    """The held-out problems' words, ready to be compared with many rows'."""
-
-    def __init__(self, texts: list[tuple[str, list[str]]]) -> None:
-        self.equal: dict[tuple[str, ...], str] = {}
-        for key, words in texts:
-            if words:
-                self.equal.setdefault(tuple(words), key)
-        long = [(key, _trigrams(words)) for key, words in texts if len(words) >= WORDS]
-        self.keys = [key for key, _ in long]
-        if long:
-            import numpy as np
-            from sklearn.feature_extraction.text import CountVectorizer
-
-            # Only trigrams that some problem has can be in common: they are the vocabulary.
-            self.counter = CountVectorizer(analyzer=_as_it_is, binary=True, dtype=np.float32)
-            self.wanted = self.counter.fit_transform([grams for _, grams in long]).T.tocsr()
-            self.sizes = np.array([len(grams) for _, grams in long])
-
-    def touched(
-        self, texts: dict[int, list[str]], threshold: float
-    ) -> Iterator[tuple[int, str, Kind, float]]:
-        """Place, problem, kind and score of each text that is one of the problems'."""
-        left = {}
-        for place, words in texts.items():
-            equal = self.equal.get(tuple(words))
-            if equal is not None:
-                yield place, equal, "text", 1.0
-            elif len(words) >= WORDS and self.keys:
-                left[place] = _trigrams(words)
-        if not left:
-            return
-        common = (self.counter.transform(left.values()) @ self.wanted).tocsr()
-        common.sort_indices()
-        for at, (place, grams) in enumerate(left.items()):
-            part = slice(common.indptr[at], common.indptr[at + 1])
-            among = common.indices[part]
-            nearest = _nearest(common.data[part], len(grams), self.sizes[among])
-            if nearest is not None and nearest[1] >= threshold - 1e-6:
-                yield place, self.keys[among[nearest[0]]], "near_duplicate", nearest[1]
-
-
-def _nearest(shared: Any, size: int, sizes: Any) -> tuple[int, float] | None:
-    """Which of the problems is nearest, and how near, on the scale of the Jaccard.
-
-    shared, sizes: [problems with a trigram in common]. The share c of the shorter text that lies in
-    the longer is put on that scale by c = 2j / (1 + j), which is exact for equal lengths.
-    """
-    import numpy as np
-
-    if not len(shared):
-        return None
-    jaccard = shared / (size + sizes - shared)
-    shorter = np.minimum(size, sizes)
-    within = shared / shorter
-    score = np.where(shorter >= CONTAINED, np.maximum(jaccard, within / (2 - within)), jaccard)
-    best = int(np.argmax(score))  # the first of equals, and problems are sorted by id
-    return best, float(score[best])
 
 
 def _leak(
@@ -198,9 +189,15 @@ def _own_text(of: TrainingRow | Problem) -> str:
     return next((message.text for message in reversed(of.messages) if message.role == "user"), "")
 
 
-def _trigrams(words: list[str]) -> set[str]:
-    return {" ".join(words[at : at + WORDS]) for at in range(len(words) - WORDS + 1)}
+Unit = tuple[int, Literal["own", "all"], str]
+"""Place of its row, what it is of what the user said, the text."""
 
 
-def _as_it_is(grams: set[str]) -> set[str]:
-    return grams
+def _units(row: TrainingRow, place: int) -> Iterator[Unit]:
+    """What of a row is compared word by word: the user's own words, and where there is more, all
+    that they said, over which a text may be spread."""
+    own = _own_text(row)
+    yield place, "own", own
+    turns = [message.text for message in row.messages if message.role == "user"]
+    if len(turns) > 1 or (turns and own not in turns[0]):
+        yield place, "all", "\n".join(turns)

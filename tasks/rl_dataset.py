@@ -36,7 +36,7 @@ def write_trained(turn: Turn, problems: str) -> Dataset:
 
 
 def trained(turn: Turn) -> "Curated":
-    from storage.curate import Curated
+    from storage.curate import gathered
     from storage.queries import traces
 
     buffer = Buffer(run_folder(turn))
@@ -44,10 +44,9 @@ def trained(turn: Turn) -> "Curated":
     taken = {visit for several in steps for visit in several}
     wanted = [one.trace_id for group in groups if group.visit in taken for one in group.rollouts]
     rows = [row for batch in traces(home(), ids=wanted) for row in rows_in(turn, batch)]
-    rows.sort(key=lambda row: (row.id, row.trace_id))
     ended = sum(len(group.rollouts) for group in groups)
     count = RuleCount(rule="trained", rows_in=ended, rows_out=len(rows), note=left_out(groups))
-    return Curated(rows=tuple(rows), counts=(count,), dropped=())
+    return gathered(rows, count)
 
 
 def rows_in(turn: Turn, batch: list[Trace]) -> list[TrainingRow]:

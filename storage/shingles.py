@@ -1,0 +1,84 @@
+"""Texts as sets of hashed word trigrams, many at once: what leaks and near-duplicates are found by.
+
+Enter texts; leave flat arrays of 64-bit hashes beside the number of the text that each is of. A
+hash depends on the three words alone, in any process and version, so results can be repeated.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from flywheel.words import words_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WORDS = 3
+"""Words in a row that are compared as one: fewer flag texts that only share a phrasing."""
+_MOST_WORDS = 1 << 20
+"""Different words whose hashes are remembered."""
+
+
+class Shingles(NamedTuple):
+    said: list[str]
+    """Each text's words with one space between; "" = it has none."""
+    words: "NDArray[np.int64]"
+    """How many words each text has."""
+    hashes: "NDArray[np.uint64]"
+    """Of each text's trigrams in their order, repeated ones too; a text of fewer words has none."""
+    of: "NDArray[np.int64]"
+    """Parallel to hashes: the text's place."""
+
+
+class _Hashes(dict[str, int]):
+    def __missing__(self, word: str) -> int:
+        value = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        self[word] = value
+        return value
+
+
+_hashes = _Hashes()
+
+
+def shingled(texts: Iterable[str]) -> Shingles:
+    import numpy as np
+
+    if len(_hashes) > _MOST_WORDS:
+        _hashes.clear()
+    lists = [words_of(text) for text in texts]
+    counts = np.array([len(words) for words in lists], np.int64)
+    flat = np.fromiter(
+        (_hashes[word] for words in lists for word in words), np.uint64, int(counts.sum())
+    )
+    of = np.repeat(np.arange(len(lists)), counts)
+    said = [" ".join(words) for words in lists]
+    if len(flat) < WORDS:
+        return Shingles(said, counts, np.empty(0, np.uint64), np.empty(0, np.int64))
+    whole = of[: -WORDS + 1] == of[WORDS - 1 :]
+    return Shingles(said, counts, _joined(flat)[whole], of[: -WORDS + 1][whole])
+
+
+def _joined(words: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """A hash for each three words in a row: a sum that tells their order, mixed by the finaliser of
+    SplitMix64 (Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014)."""
+    import numpy as np
+
+    one, two, three = words[:-2], words[1:-1], words[2:]
+    mixed = one * np.uint64(0x9E3779B97F4A7C15) + two * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed += three * np.uint64(0x165667B19E3779F9)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def once(of: "NDArray[np.int64]", values: "NDArray[np.generic]") -> "NDArray[np.int64]":
+    """Places of the first of each (of, value), sorted by both."""
+    import numpy as np
+
+    order = np.lexsort((values, of))
+    sorted_of, sorted_values = of[order], values[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (sorted_of[1:] != sorted_of[:-1]) | (sorted_values[1:] != sorted_values[:-1])
+    return order[first]
