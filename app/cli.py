@@ -33,6 +33,7 @@ COMMANDS = {
     "labels": "What people say of answers: agreement, reliability, what to judge next.",
     "judge": "A model that judges: its cost, its agreement with people, a trial.",
     "curate": "Sample, grade and select: the open turn's dataset.",
+    "datasets": "Datasets: listed, shown, compared, exported, made, rebuilt.",
     "train": "Train the open turn's candidate.",
     "evaluate": "Compare the open turn's candidate with the champion.",
     "promote": "Promote a candidate, if the gates let it.",
