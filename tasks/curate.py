@@ -1,6 +1,6 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -8,9 +8,13 @@ from flywheel.rows import TrainingRow
 from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
 from tasks.gates import Verdict
+from tasks.known import known, rehearsed
 from tasks.rl_problems import held_out_of, is_online, posed, rows_of, store
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
+
+if TYPE_CHECKING:
+    from storage.rules.rule import Known
 
 
 @step(minutes=60)
@@ -27,7 +31,8 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     from storage.queries import problems
 
     project = project_of(turn)
-    rows, online = rows_to_train(turn, rollouts), is_online(project)
+    online, beside = is_online(project), known(turn)
+    rows = rows_to_train(turn, rollouts, beside)
     heldout = (
         held_out_of(project)
         if online
@@ -35,9 +40,11 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     )
     rules = () if online else rule_specs(project.curate)
     alike = project.curate.near_duplicate
-    made = curate(rows, rules, heldout, alike)
+    made = curate(rows, rules, heldout, alike, beside)
     leaks = leakage_check(made.rows, heldout, alike)
-    dataset = write_dataset(home(), turn.project, made, parents=(turn.run_id,), rules=rules)
+    earlier = sorted({row.rehearsed for row in made.rows if row.rehearsed})
+    parents = (turn.run_id, *earlier)
+    dataset = write_dataset(home(), turn.project, made, parents=parents, rules=rules)
     said = judge_dataset(
         turn,
         dataset,
@@ -55,9 +62,10 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     return said
 
 
-def rows_to_train(turn: Turn, rollouts: dict[str, Any]) -> list[TrainingRow]:
+def rows_to_train(turn: Turn, rollouts: dict[str, Any], beside: "Known") -> list[TrainingRow]:
     if not is_online(project_of(turn)):
-        return candidates(turn)
+        again = [row for batch in rehearsed(turn, beside) for row in batch]
+        return candidates(turn) + again
     problems = posed(turn, rollouts["problems"])
     store(turn, problems)
     return rows_of(problems)
