@@ -1,8 +1,9 @@
 """Datasets: immutable, content-addressed folders of training rows.
 
 Curated rows go in, a folder named by their id comes out: rows.parquet, manifest.json (parents,
-rules, counts, row keys) and dropped.jsonl (what went, and why). The same content has the same id
-anywhere; a folder is published whole by one rename, so one that is there is complete.
+rules, counts, row keys), dropped.parquet (what went, and why) and of it, for people, the first of
+each rule as dropped.jsonl. The same content has the same id anywhere; a folder is published whole
+by one rename, so one that is there is complete.
 """
 
 import os
@@ -27,6 +28,8 @@ from storage.locks import held
 
 SCHEMA = 1
 """Version of the folder's layout."""
+DROPPED = "dropped.parquet"
+"""Beside a dataset's rows: row_id, trace_id, rule, reason of every candidate that went."""
 DROPPED_EXAMPLES = 200
 """Dropped rows kept a rule, as examples; the counts are in the manifest."""
 
@@ -159,6 +162,7 @@ def _publish(final: Path, manifest: Manifest, curated: Curated) -> None:
             with (making / "dropped.jsonl").open("wb") as file:
                 for dropped in curated.examples(DROPPED_EXAMPLES):
                     file.write(msgspec.json.encode(dropped) + b"\n")
+            curated.verdicts.write_parquet(making / DROPPED, compression="zstd")
             failpoint("dataset.before_publish")
             durable.publish(making, final)
     except BaseException:

@@ -55,6 +55,7 @@ def test_the_folder_tells_what_it_is(tmp_path: Path) -> None:
     folder = tmp_path / dataset.path
     assert sorted(path.name for path in folder.iterdir()) == [
         "dropped.jsonl",
+        "dropped.parquet",
         "manifest.json",
         "rows.parquet",
     ]
