@@ -13,10 +13,10 @@ import yaml
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
-from flywheel.lineage import Dataset, Product
+from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.records import Image, Message, Text, ToolCall, ToolResult, Trace, model_spans, say
 from flywheel.rows import TrainingRow
-from storage.curate import Curated
+from storage.curate import gathered
 from storage.datasets import write_dataset
 from storage.exports import LAYOUTS
 from storage.exports.export import Exported, export
@@ -58,8 +58,7 @@ def posed(k: int) -> TrainingRow:
 
 
 def made(home: Home, rows: list[TrainingRow], product: Product = "rows") -> Dataset:
-    rows = sorted(rows, key=lambda row: row.id)
-    curated = Curated(rows=tuple(rows), counts=(), dropped=())
+    curated = gathered(rows, RuleCount(rule="chosen", rows_in=len(rows), rows_out=len(rows)))
     return write_dataset(home, "support", curated, parents=(), rules=(), product=product)
 
 
