@@ -1,9 +1,11 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flywheel.records import Problem
 from flywheel.rows import TrainingRow
 from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
@@ -14,6 +16,8 @@ from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
 
 if TYPE_CHECKING:
+    from storage.curate import Curated, RuleSpec
+    from storage.pool import Pool
     from storage.rules.rule import Known
 
 
@@ -24,24 +28,14 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     Of an algorithm that samples while it trains the dataset are its problems, and the only rule is
     that of leakage.
     """
-    from storage.curate import curate, rule_specs
     from storage.datasets import write_dataset
     from storage.leakage import leakage_check
     from storage.narrow import narrow
-    from storage.queries import problems
 
-    project = project_of(turn)
-    online, beside = is_online(project), known(turn)
-    rows = rows_to_train(turn, rollouts, beside)
-    heldout = (
-        held_out_of(project)
-        if online
-        else problems(home(), environment_of(project).name, split="heldout")
-    )
-    rules = () if online else rule_specs(project.curate)
-    alike = project.curate.near_duplicate
-    made = curate(rows, rules, heldout, alike, beside)
-    leaks = leakage_check(made.rows, heldout, alike)
+    project, beside = project_of(turn), known(turn)
+    heldout, rules = heldout_of(turn), rules_of(turn)
+    made = selected(turn, rows_to_train(turn, rollouts, beside), beside)
+    leaks = leakage_check(made.rows, heldout, project.curate.near_duplicate)
     earlier = sorted({row.rehearsed for row in made.rows if row.rehearsed})
     parents = (turn.run_id, *earlier)
     dataset = write_dataset(home(), turn.project, made, parents=parents, rules=rules)
@@ -51,7 +45,7 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
         narrow(made.rows),
         leaks=leaks,
         slices=sorted({one.slice for one in heldout}),
-        answered=not online,
+        answered=not is_online(project),
         rules=[msgspec.to_builtins(count) for count in made.counts],
     )
     keep(
@@ -60,6 +54,33 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     )
     note(turn, "dataset", said)
     return said
+
+
+def selected(
+    turn: Turn, rows: Iterable[TrainingRow], beside: "Known", pool: "Pool | None" = None
+) -> "Curated":
+    """What the leakage check and the project's rules leave of `rows`; nothing is written."""
+    from storage.curate import curate
+
+    alike = project_of(turn).curate.near_duplicate
+    return curate(rows, rules_of(turn), heldout_of(turn), alike, beside, pool)
+
+
+def heldout_of(turn: Turn) -> "Sequence[Problem]":
+    """Every held-out problem that the turn's rows must not touch."""
+    from storage.queries import problems
+
+    project = project_of(turn)
+    if is_online(project):
+        return held_out_of(project)
+    return problems(home(), environment_of(project).name, split="heldout")
+
+
+def rules_of(turn: Turn) -> "tuple[RuleSpec, ...]":
+    from storage.curate import rule_specs
+
+    project = project_of(turn)
+    return () if is_online(project) else rule_specs(project.curate)
 
 
 def rows_to_train(turn: Turn, rollouts: dict[str, Any], beside: "Known") -> list[TrainingRow]:
