@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flywheel.records import Trace
 from storage import prepared
 from storage.absorb import Absorbed, absorb_traces
+from storage.arrow import array_of
 from storage.prepared import SHAPES, Tables
 from storage.rows import no_collection, seen_as, table_of
 
@@ -112,13 +113,12 @@ def _bodies(database: "DuckDBPyConnection", whole: bool) -> None:
 
 def _parts(tables: Tables, ids: list[str]) -> list[Trace]:
     """The traces of one segment that are among `ids`, read."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     def rows(name: str, key: str, wanted: list[str]) -> list[dict[str, Any]]:
         if name not in tables:
             return []
-        values = pa.array(wanted, pa.string())
+        values = array_of(wanted, "VARCHAR")
         found: list[dict[str, Any]] = (
             tables[name].filter(pc.is_in(tables[name][key], value_set=values)).to_pylist()
         )

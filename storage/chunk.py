@@ -68,6 +68,10 @@ def _read_row(
     data: bytes, context: Context, name: str | None, fixed: bool, read: ChunkRead, line: int
 ) -> str | None:
     """Reads one row and adds what it gave; returns the format that read it."""
+    quick = None if name is None else FORMATS[name].quick
+    if name and quick and (parsed := quick(data, context)) is not None:
+        _count(parsed, name, context, read, line)
+        return name
     value = decode(data)
     if isinstance(value, list) and _are_rows(value) and whole(value) is None:
         for item in value:  # one line that holds an array of rows
@@ -91,7 +95,11 @@ def _add(
     if not fixed and (name is None or not FORMATS[name].recognise(value)):
         name = recognised(value)
     assert name is not None
-    parsed = _parsed(value, context, name)
+    _count(_parsed(value, context, name), name, context, read, line)
+    return name
+
+
+def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: int) -> None:
     read.formats[name] += 1
     for trace in parsed.traces:
         read.spans += len(trace.spans)
@@ -102,7 +110,6 @@ def _add(
     if parsed.unmapped:
         read.unmapped.update(parsed.unmapped)
     read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
-    return name
 
 
 def recognised(value: object) -> str:

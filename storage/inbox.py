@@ -55,10 +55,11 @@ class Inbox:
         return name
 
     def append_rows(self, plain: bytes, *, name: str) -> str:
-        """The same of rows that are ready (see `storage.prepared`)."""
+        """The same of rows that are ready (see `storage.prepared`). Whether the name was committed
+        is left to the committer, which takes in none twice."""
         path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
-        if not (path.exists() or self._committed(name)):
-            _write_new(path, _packed(plain, level=-3))
+        if not path.exists():
+            _write_new(path, _packed(plain, level=1))
         return name
 
     def pending(self) -> list[Path]:

@@ -33,6 +33,7 @@ SHAPES = {
     "toolsets": columns.TOOLSETS,
     "feedback": entries.all_columns(_FEEDBACK),
 }
+_Packed = dict[str, tuple[memoryview, memoryview]]
 Tables = dict[str, "pa.Table"]
 
 
@@ -89,13 +90,10 @@ def _said(one: Feedback) -> tuple[Any, ...]:
     return tuple([own[name] for name in SHAPES["feedback"]])
 
 
-def _packed(table: "pa.Table") -> Any:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return memoryview(sink.getvalue())
+def _packed(table: "pa.Table") -> tuple[memoryview, memoryview]:
+    """Its schema and its rows."""
+    (batch,) = table.to_batches()
+    return memoryview(table.schema.serialize()), memoryview(batch.serialize())
 
 
 def tables(plain: bytes) -> Tables:
@@ -107,10 +105,17 @@ def tables(plain: bytes) -> Tables:
     import pyarrow as pa
 
     try:
-        held = msgspec.msgpack.decode(memoryview(plain)[len(HEADER) :], type=dict[str, memoryview])
-        return {name: pa.ipc.open_stream(held[name]).read_all() for name in SHAPES if name in held}
+        held = msgspec.msgpack.decode(memoryview(plain)[len(HEADER) :], type=_Packed)
+        return {name: _table(*held[name]) for name in SHAPES if name in held}
     except (msgspec.MsgspecError, pa.ArrowException) as error:
         raise CorruptFile(f"its rows cannot be read: {error}") from error
+
+
+def _table(shape: memoryview, rows: memoryview) -> "pa.Table":
+    import pyarrow as pa
+
+    schema = pa.ipc.read_schema(pa.py_buffer(shape))
+    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), schema)])
 
 
 def count(found: Tables) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flywheel.records import Trace
 from storage import columns
+from storage.arrow import array_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,22 +39,13 @@ def table_of(shape: dict[str, str], rows: Collection[Sequence[Any]]) -> "pa.Tabl
     """`rows` as an Arrow table with the columns and DuckDB types of `shape`.
 
     Raises:
-        OverflowError, ValueError: a value does not fit its column.
+        OverflowError, TypeError, ValueError: a value does not fit its column.
     """
     import pyarrow as pa
 
-    plain = {
-        "VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(),
-        "BOOLEAN": pa.bool_(), "BLOB": pa.binary(),
-    }  # fmt: skip
-    types = {
-        name: pa.list_(plain[kind.removesuffix("[]")]) if kind.endswith("[]") else plain[kind]
-        for name, kind in shape.items()
-    }
-    values = zip(*rows, strict=True) if rows else ([] for _ in shape)
-    return pa.table({
-        name: pa.array(column, types[name]) for name, column in zip(shape, values, strict=True)
-    })  # fmt: skip
+    values: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(shape)
+    made = [array_of(one, kind) for one, kind in zip(values, shape.values(), strict=True)]
+    return pa.Table.from_arrays(made, names=list(shape))
 
 
 def insert(

@@ -4,7 +4,7 @@ commonest stands first. A file is loaded when a row is first shown to it."""
 from storage.formats.parsed import Format, of_file
 
 FORMATS: dict[str, Format] = {
-    "openai_chat": of_file("openai_chat"),
+    "openai_chat": of_file("openai_chat", quick=True),
     "otlp": of_file("otlp"),
     "langfuse": of_file("langfuse"),
     "streams": of_file("streams", whole=True),

@@ -12,6 +12,7 @@ import msgspec
 from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, ModelCall, Sampling, Tokens, Usage
 
+from . import openai_plain
 from .finish import finish_reason
 from .logged import Heard, identifier, logged
 from .messages import (
@@ -60,6 +61,10 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
         start=response.get("created"),
     )
     return logged(row, heard, rest, context, SOURCE)
+
+
+def quick(data: bytes, context: Context) -> Parsed | None:
+    return openai_plain.read(data, context, SOURCE)
 
 
 def read_response(

@@ -65,9 +65,11 @@ class Format(NamedTuple):
     whole: bool = False
     """Whether a file's rows may be parts of one trace: `recognise` and `read` then take the list of
     them too."""
+    quick: Callable[[bytes, Context], Parsed | None] | None = None
+    """Reads the commonest rows of the format from their bytes; None = `read` must."""
 
 
-def of_file(name: str, *, whole: bool = False) -> Format:
+def of_file(name: str, *, whole: bool = False, quick: bool = False) -> Format:
     """The format in the file of this name beside this one.
 
     It is loaded when a row is first shown to it: who imports logs of one kind pays for its reader
@@ -86,7 +88,11 @@ def of_file(name: str, *, whole: bool = False) -> Format:
         parsed: Parsed = load().read(row, context)
         return parsed
 
-    return Format(recognise, read, whole)
+    def read_bytes(row: bytes, context: Context) -> Parsed | None:
+        parsed: Parsed | None = load().quick(row, context)
+        return parsed
+
+    return Format(recognise, read, whole, read_bytes if quick else None)
 
 
 class Rest:

@@ -22,6 +22,7 @@ from storage.envelope import AnyRecord, encode
 from storage.inbox import Inbox, pack
 from storage.journal import Journal
 from storage.merge import copies, counted_once, judged, merge
+from storage.prepared import prepare
 from tests.storage.store_parts import everything, killed_at, run_in_child, spoken
 
 TABLES = {
@@ -105,6 +106,15 @@ def parts_of_a_store() -> list[AnyRecord]:
     return parts
 
 
+def append_either_way(home: Home, parts: list[AnyRecord], chance: random.Random) -> None:
+    """As lines, or as rows that are ready, as importers leave them."""
+    ready = [one for one in parts if isinstance(one, Trace | Feedback) and chance.random() < 0.6]
+    if ready:
+        Inbox(home).append_rows(prepare(ready), name=f"ready-{chance.random()}")
+    if lines := [one for one in parts if not any(one is other for other in ready)]:
+        Inbox(home).append(lines)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_and_any_segments_give_the_same_store(home: Home, seed: int) -> None:
@@ -115,7 +125,7 @@ def test_any_order_and_any_segments_give_the_same_store(home: Home, seed: int) -
     chance.shuffle(parts)
     while parts:
         size = chance.randrange(1, 8)
-        Inbox(other).append(parts[:size])
+        append_either_way(other, parts[:size], chance)
         parts = parts[size:]
         if chance.random() < 0.5:
             commit(other)
