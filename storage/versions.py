@@ -6,7 +6,7 @@ What changed is said of the dataset's own files alone, so it is the same on any 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flywheel.home import Home
 from flywheel.ids import canonical
@@ -15,14 +15,16 @@ from flywheel.records import Record
 from storage.curate import RuleSpec
 from storage.dataset_rows import Difference, difference, narrow_columns
 from storage.datasets import verified
-from storage.shifts import Shift, shifts
+from storage.gates.earlier import columns
+from storage.shifts import COMPARED, Shift, shifts
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DRIFTED = 0.25
 """PSI from which a column is shown as shifted: the bound that is usual for it."""
-COLUMNS = (
-    "prompt_tokens", "answer_tokens", "reward", "slice", "source", "origin", "answered_by", "label",
-    "confirmed_by", "finish_reason", "fidelity", "corrected", "weight",
-)  # fmt: skip
+BESIDE = ("answered_by", "confirmed_by", "fidelity", "corrected", "weight")
+"""Columns that are compared here beside those that gates compare."""
 
 
 class RuleChange(Record, frozen=True, kw_only=True):
@@ -66,8 +68,19 @@ def compare(home: Home, before: Dataset, after: Dataset) -> Comparison:
         rows_after=after.rows,
         difference=difference(home, after, before),
         rules=rule_changes(old.rules, new.rules, old.counts, new.counts),
-        shifts=shifts(narrow_columns(home, before), narrow_columns(home, after), COLUMNS),
+        shifts=shifts(_columns(home, before), _columns(home, after), (*COMPARED, *BESIDE)),
     )
+
+
+def _columns(home: Home, dataset: Dataset) -> "pl.DataFrame":
+    """What is compared, without reading what is wide where the gates left it beside the rows."""
+    import polars as pl
+
+    file = home.path(dataset.path) / "rows.parquet"
+    there = [name for name in BESIDE if name in pl.read_parquet_schema(file)]
+    beside = pl.read_parquet(file, columns=there)
+    kept = columns(home, dataset)
+    return kept.hstack(beside) if kept.height == beside.height else narrow_columns(home, dataset)
 
 
 def rule_changes(

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from app.views import kept
 from app.views.datasets_charts import funnel
-from app.views.datasets_rows import difference_part, dropped_part, kept_part
+from app.views.datasets_differences import difference_part
+from app.views.datasets_rows import dropped_part, kept_part
 from app.views.frame import Shown, empty, link, plain, shown, when
 from app.views.ledger_data import Ledger, Turn, outcome_of, turns
 from app.views.words import figure, heading, many
@@ -19,6 +20,18 @@ _REPORT_HEIGHT = 760
 _LARGEST_REPORT = 4 << 20
 _LINKS = 200
 """Links of the lineage that are listed."""
+PRODUCTS = {
+    "rows": "answers to learn from",
+    "preferences": "answers with labels",
+    "problems": "to sample answers to",
+    "calibration": "people's verdicts",
+    "evaluation": "never trained on",
+}
+AGAIN = {
+    True: "a retrain would be from other rows",
+    False: "a retrain would be from the same rows",
+    None: "nobody looked whether a retrain would differ",
+}
 
 
 def view() -> None:
@@ -80,14 +93,33 @@ def _summary(here: Shown, dataset: Dataset, turn: Turn | None) -> None:
     with st.container(horizontal=True):
         figure("Rows", f"{dataset.rows:,}", share)
         figure("Data gate", gate, "its report says which checks")
+        figure("Product", dataset.product, PRODUCTS[dataset.product])
         if turn is not None:
             figure("Made by", turn.name.partition(" · ")[0], outcome_of(turn).replace("_", " "))
             if turn.evaluation is not None:
                 figure("Became", turn.evaluation.candidate, "by training on it")
+    _changed(here, dataset)
     with st.container(horizontal=True):
         if turn is not None:
             link("runs", "Its run →", run=turn.run_id)
         st.caption(f"Dataset {dataset.id}")
+
+
+def _changed(here: Shown, dataset: Dataset) -> None:
+    """What stands against it, and what it stands on that has changed since."""
+    import streamlit as st
+
+    from storage.dataset_records import standing
+
+    known = kept.by_sequence(
+        here.home, "standing", lambda: standing(here.home, dataset), dataset.id
+    )
+    if dataset.retired:
+        st.error(f"Retired: {plain(dataset.retired)}")
+    for mark in known.marks:
+        st.warning(f"{plain(mark.reason)}, {when(mark.at)}: {AGAIN[mark.retrain]}.")
+    if known.successors:
+        st.caption(f"Stands in later ones: {', '.join(one[:8] for one in known.successors)}")
 
 
 def _rules(here: Shown, dataset: Dataset, known: Ledger) -> None:

@@ -1,10 +1,11 @@
-"""The datasets' chart: how many candidates each rule let through."""
+"""The datasets' charts: how many candidates each rule let through, and how a column shifted."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from app.views.charting import BLUE, GREY, values
 from flywheel.lineage import RuleCount
+from storage.shifts import Shift
 
 
 def funnel(rules: Sequence[RuleCount]) -> Any:
@@ -46,3 +47,31 @@ def funnel(rules: Sequence[RuleCount]) -> Any:
         .encode(y=alt.Y("rule:N", sort=None), x="at:Q", text="text:N")
     )
     return alt.layer(bars, text).properties(height=alt.Step(30))
+
+
+def shares(shift: Shift) -> Any:
+    """What share of the rows lies in each bin, before (grey) and after."""
+    import altair as alt
+
+    order = [one.name for one in shift.bins]
+    rows = [
+        {"bin": one.name, "which": which, "share": share}
+        for one in shift.bins
+        for which, share in (("before", one.before), ("after", one.after))
+    ]
+    return (
+        alt.Chart(values(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("bin:N", title=None, sort=order, axis=alt.Axis(labelLimit=90)),
+            xOffset=alt.XOffset("which:N", sort=["before", "after"]),
+            y=alt.Y("share:Q", title=None, axis=alt.Axis(format=".0%", tickCount=4)),
+            color=alt.Color(
+                "which:N", title=None, sort=["before", "after"],
+                legend=alt.Legend(orient="top"),
+                scale=alt.Scale(domain=["before", "after"], range=[GREY, BLUE]),
+            ),
+            tooltip=["bin:N", "which:N", alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(height=180)
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of a dataset: those kept, examples of those dropped, and what is otherwise in another one.
+"""Rows of a dataset: those kept, and examples of those dropped.
 
 What rows say came from outside and is shown escaped.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app.views import kept
 from app.views.frame import Shown, empty, link, plain
-from app.views.ledger_data import Ledger, turns
+from app.views.ledger_data import Ledger
 from app.views.safe_html import wrapped
 from app.views.traces_html import turn as message_of
 from app.views.words import decimal, many, said
@@ -165,42 +165,3 @@ def _dropped_one(one: Dropped, answers: dict[str, tuple[str, str]]) -> None:
             st.caption(label)
             st.code(text or "(not in the store any more)", language=None, wrap_lines=True)
         link("traces", "Its trace →", trace=one.trace_id)
-
-
-def difference_part(here: Shown, dataset: Dataset, known: Ledger) -> None:
-    import streamlit as st
-
-    from app.views.datasets import name_of
-
-    others = {one.id: one for one in reversed(known.datasets) if one.id != dataset.id}
-    if not others:
-        empty("There is no other dataset to compare it with; the next turn makes one.")
-        return
-    made = {one.dataset.id: one for one in turns(known) if one.dataset is not None}
-    place = [one.id for one in known.datasets].index(dataset.id)
-    before = known.datasets[place - 1].id if place else next(iter(others))
-    name = st.selectbox(
-        "Beside", list(others), index=list(others).index(before), width=520,
-        format_func=lambda one: name_of(others[one], made.get(one)),
-        key=f"datasets_beside:{dataset.id}",
-    )  # fmt: skip
-    found = kept.by_sequence(
-        here.home, "difference",
-        lambda: dataset_rows.difference(here.home, dataset, others[name]), dataset.id, name,
-    )  # fmt: skip
-    rows = {"Added": found.added_rows, "Removed": found.removed_rows}
-    st.markdown(
-        f"**{found.added:,}** added, **{found.removed:,}** removed, **{found.same:,}** the same "
-        f"(of them {found.reweighted:,} with another reward or weight); "
-        f"{many(found.changed, 'trace')} in both with another answer."
-    )
-    side = st.segmented_control("Rows", list(rows), default="Added", key="datasets_side",
-                                label_visibility="collapsed", required=True)  # fmt: skip
-    listed = rows[side or "Added"]
-    if not listed:
-        st.caption("None.")
-        return
-    st.caption(f"The first {len(listed):,}")
-    picked = rows_table(listed, f"datasets_difference:{dataset.id}:{name}:{side}")
-    if picked is not None:
-        row_shown(listed[picked])

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from app.views.ledger_data import ledger
 from flywheel.home import Home
-from tests.app.seeing import HOSTILE, PROJECT, page, two_turns, words
+from flywheel.lineage import Mark
+from tests.app.seeing import HOSTILE, NOW, PROJECT, page, stored, two_turns, words
 
 
 @pytest.fixture
@@ -40,7 +42,20 @@ def test_each_part_of_a_dataset_is_shown(home: Home) -> None:
     assert "reward 0 is under 1" in dropped and "1 example of 1 dropped" in dropped
     differs = part("Difference")
     assert "**3** added, **3** removed, **3** the same" in differs
+    assert "The same rules chose both." in differs and "**reward** alike: PSI" in differs
     assert "run" in part("Lineage")
+
+
+def test_what_a_dataset_stands_on_and_has_changed_is_shown(home: Home) -> None:
+    two_turns(home)
+    first = ledger(home, PROJECT).datasets[0]
+    mark = Mark(project=PROJECT, target_kind="dataset", target=first.id, cause="label", touched=1,
+                of=6, reason=f"1 of 6 rows {HOSTILE}", retrain=True, at=NOW)  # fmt: skip
+    stored(home, [msgspec.structs.replace(first, retired="a row was erased"), mark])
+    shown = page(home, "datasets", dataset=first.id)
+    told = words(shown)
+    assert "Retired: a row was erased" in told and "a retrain would be from other rows" in told
+    assert "##### rows" in told
 
 
 def test_the_gate_report_can_do_nothing_in_its_frame(home: Home) -> None:
