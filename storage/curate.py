@@ -104,10 +104,11 @@ def check_rules(rules: Iterable[RuleSpec]) -> None:
     Raises:
         ProjectError: names each rule or parameter that does not fit, and the nearest right one.
     """
-    _all_bound(rules)
+    bound_rules(rules)
 
 
-def _all_bound(rules: Iterable[RuleSpec]) -> list[tuple[str, Rule, Parameters]]:
+def bound_rules(rules: Iterable[RuleSpec]) -> list[tuple[str, Rule, Parameters]]:
+    """Each rule with its parameters, as `check_rules` looks at them."""
     problems, bound = [], []
     for spec in rules:
         try:
@@ -137,12 +138,12 @@ def curate(
     Raises:
         ProjectError: a rule or parameter that does not exist or does not fit.
     """
-    bound = _all_bound(rules)
+    bound = bound_rules(rules)
     known = known or Known()
     if not isinstance(heldout, Heldout):
         heldout = Heldout(heldout, near_duplicate)
     needs = {name for _, rule, _ in bound for name in rule.needs}
-    features = {name: FEATURES[name] for name in sorted(needs)} | {_LEAK: _leaks_of(heldout)}
+    features = {name: FEATURES[name] for name in sorted(needs)} | {LEAK: _leaks_of(heldout)}
     pool = pool or Pool()
     for batch in _batches(rows):
         pool.add(batch, features, known)
@@ -157,7 +158,7 @@ def gathered(rows: Iterable[TrainingRow], count: RuleCount, pool: Pool | None = 
     return Curated(frame=pool.frame(), counts=(count,), verdicts=_no_verdicts(), pool=pool)
 
 
-_LEAK = "leak"
+LEAK = "leak"
 """Of the pool's frame: reason, kind and held-out problem of a leak; null = the row is none."""
 
 
@@ -187,15 +188,15 @@ def _judged(
         counts.append(RuleCount(rule=name, rows_in=len(frame), rows_out=len(kept), note=note))
         return kept
 
-    frame = apply("leakage", frame[_LEAK].list.get(0, null_on_oob=True), _told(frame, heldout))
+    frame = apply("leakage", frame[LEAK].list.get(0, null_on_oob=True), _told(frame, heldout))
     for name, rule, parameters in bound:
-        frame = apply(name, rule.judge(frame, parameters, known), _described(parameters))
+        frame = apply(name, rule.judge(frame, parameters, known), described(parameters))
         if rule.weigh:
             frame = frame.with_columns(weight=rule.weigh(frame, parameters, known))
     if frame["pair_id"].is_not_null().any():
         frame = apply("pairs", _widowed(frame), "both answers, or neither")
     return Curated(
-        frame=frame.drop(_LEAK), counts=tuple(counts), verdicts=pl.concat(verdicts), pool=pool
+        frame=frame.drop(LEAK), counts=tuple(counts), verdicts=pl.concat(verdicts), pool=pool
     )
 
 
@@ -208,7 +209,7 @@ def _batches(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
 def _no_leaks() -> "pl.Series":
     import polars as pl
 
-    return pl.Series(_LEAK, [], pl.List(pl.String))
+    return pl.Series(LEAK, [], pl.List(pl.String))
 
 
 def _no_verdicts() -> "pl.DataFrame":
@@ -224,7 +225,7 @@ def _dropped(verdicts: "pl.DataFrame") -> Iterator[Dropped]:
 
 def _told(frame: "pl.DataFrame", heldout: Heldout) -> str:
     """How many leaks of which kind there are, as the report says it."""
-    leaks = frame[_LEAK].drop_nulls()
+    leaks = frame[LEAK].drop_nulls()
     by = leaks.list.get(1).value_counts().sort("leak").rows()
     found = ", ".join(f"{count} by {kind}" for kind, count in by) or "none found"
     touched = f", touching {leaks.list.get(2).n_unique()} of them" if len(leaks) else ""
@@ -240,7 +241,7 @@ def _widowed(frame: "pl.DataFrame") -> "pl.Series":
     return frame.select(why=pl.when(alone).then(pl.lit("the other of its pair went")))["why"]
 
 
-def _described(parameters: Parameters) -> str:
+def described(parameters: Parameters) -> str:
     values = parameters.model_dump(mode="json", exclude_none=True)
     return ", ".join(f"{name}={value}" for name, value in values.items())
 

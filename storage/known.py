@@ -30,6 +30,9 @@ _CLUSTERS = """SELECT id, body ->> '$.attributes.cluster' AS cluster FROM proble
         OR trace_id IN (SELECT id FROM traces WHERE project = $project))"""
 _REVIEWS = """SELECT trace_id, len(reviewers), verdict FROM cards
     WHERE project = $project AND verdict IS NOT NULL AND stands_for = trace_id"""
+_SAMPLED = """SELECT run_id FROM traces
+    WHERE project = $project AND origin = 'rollout' AND run_id IS NOT NULL
+    ORDER BY since DESC, id LIMIT 1"""
 _UNWILLING = """SELECT id FROM traces WHERE id IN (SELECT unnest($ids))
     AND (consent = 'denied' OR ($granted AND consent IS DISTINCT FROM 'granted'))"""
 
@@ -102,6 +105,15 @@ def unwilling(home: Home, traces: Collection[str], *, granted: bool) -> set[str]
             return set()
         rows = _all(database, _UNWILLING, {"ids": sorted(traces), "granted": granted})
     return {one for (one,) in rows}
+
+
+def last_sampled(home: Home, project: str) -> str | None:
+    """The run whose rollouts came last. None = there are none."""
+    with reading(home) as database:
+        if database is None:
+            return None
+        found = _all(database, _SAMPLED, {"project": project})
+    return found[0][0] if found else None
 
 
 def _all(database: "DuckDBPyConnection", query: str, values: dict[str, Any]) -> list[Any]:
