@@ -4,13 +4,11 @@ What a shadow answered poses the problem of the request that it copies: people s
 that they saw, and what they say is right is right for the other one too.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flywheel.ids import digest
 from flywheel.progress import report
 from flywheel.records import Grade, Trace, main_spans
 from tasks.judges import Heard, judge_of, sampled
@@ -22,49 +20,68 @@ if TYPE_CHECKING:
     from environments.define import Environment
 
 
-@step(minutes=60)
+@step(minutes=60, keep=False)
 def grade_recorded(turn: Turn) -> dict[str, Any]:
-    """Grades every recorded trace of the snapshot against what feedback says is true.
+    """Grades what of the recorded traces came, changed or was spoken of since the last look, and
+    all of them where the grader is another one, against what feedback says is true.
 
     It leaves no note: what an hourly look graded is kept, and the turn that takes it notes it.
+
+    Returns: counts over all recorded traces; "looked_at" are those of this look.
     """
     from environments.grading import grade_all
+    from storage.changed import gradings
     from storage.committer import commit
-    from storage.inbox import Inbox
     from storage.moments import moment
     from storage.queries import traces
+    from tasks.looks import due, grader_of, looked
 
     project = project_of(turn)
     environment, judge = environment_of(project), judge_of(project, home())
-    inbox, now, heard = Inbox(home()), moment(home()), Heard(judge)
-    graded = unknown = seen = 0
-    reasons: Counter[str] = Counter()
+    now, heard, seen = moment(home()), Heard(judge), 0
+    grader = grader_of(project, environment, judge)
     batches = traces(
-        home(), project=project.traffic, origin=RECORDED, snapshot=turn.sequence, batch=2000
-    )
-    for number, batch in enumerate(batches):
+        home(), project=project.traffic, origin=RECORDED, snapshot=turn.sequence,
+        ids=due(turn, project, grader), batch=2000,
+    )  # fmt: skip
+    for batch in batches:
         items = posed_by(environment, batch, turn.sequence)
         given = grade_all(environment, sampled(items, project, judge))
         for one in given:
             heard.add(one)
-        grades = [grade for one in given for grade in one]
-        # By content: a judge that was calibrated since, or has a new day's budget, grades anew.
-        name = f"grades-{turn.run_id}-{number}-{digest(grades)[:12]}"
-        grades = [msgspec.structs.replace(grade, at=now) for grade in grades]
-        inbox.append(grades, name=name)
-        graded += len({one.trace_id for one in grades if one.value is not None and one.weight})
-        nulls = [[one for one in each if one.value is None and one.weight] for each in given]
-        unknown += sum(map(bool, nulls))
-        reasons.update(why_null(each) for each in nulls if each)
+        keep_new([grade for one in given for grade in one], now)
         seen += len(batch)
         report("grading", seen)
     commit(home())
+    looked(turn, grader)
+    names = [one.name for one in environment.methods]
+    found = gradings(home(), project.traffic, names, MOST_REASONS)
     return {
-        "graded": graded,
-        "not_gradable": unknown,
-        "reasons": dict(reasons.most_common(MOST_REASONS)),
+        "graded": found.graded,
+        "not_gradable": found.unknown,
+        "reasons": found.reasons,
+        "looked_at": seen,
         "judge": heard.told(),
     }
+
+
+def keep_new(grades: Sequence[Grade], at: int) -> int:
+    """Puts those into the inbox that say another thing than what stands of their trace and reward;
+    returns how many."""
+    from storage.inbox import Inbox
+    from storage.queries import grades as stored
+
+    ids = sorted({one.trace_id for one in grades})
+    stands = {(one.trace_id, one.span_id, one.reward): one for one in stored(home(), trace_ids=ids)}
+    new = [
+        msgspec.structs.replace(one, at=at)
+        for one in grades
+        if (old := stands.get((one.trace_id, one.span_id, one.reward))) is None
+        or msgspec.structs.replace(old, at=0) != msgspec.structs.replace(one, at=0)
+    ]
+    if new:
+        Inbox(home()).append(new)
+    return len(new)
 
 
 MOST_REASONS = 10

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from environments.judges.judge import ModelJudge
     from environments.marks import Method
 
+OUTSIDE = "not asked: outside of the judge's sample"
+
 
 def judge_of(project: Project, home: Home) -> "ModelJudge | None":
     """
@@ -131,7 +133,7 @@ def sampled(items: Sequence["Item"], project: Project, judge: "ModelJudge | None
         for one in items
     )
     order = {trace_id: number for number, trace_id in enumerate(chosen(candidates, share))}
-    silent = Unasked(judge, f"not asked: outside of the judge's sample ([judge] share = {share:g})")
+    silent = Unasked(judge, f"{OUTSIDE} ([judge] share = {share:g})")
     given = [one._replace(judge=judge if one.trace.id in order else silent) for one in items]
     return sorted(given, key=lambda one: order.get(one.trace.id, len(order)))
 

@@ -7,7 +7,6 @@ as its project, champion and configuration are what they were, whatever arrived 
 import contextlib
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from filelock import FileLock, Timeout
 from flywheel import durable
 from flywheel.errors import Busy, EngineError, Refused
 from flywheel.home import Home
-from flywheel.ids import digest, new_ulid
+from flywheel.ids import digest
 from flywheel.lineage import Deployment
 from flywheel.project import Project, base_folder, load_project
 from flywheel.records import Record
@@ -72,11 +71,9 @@ def home() -> Home:
 
 def home_id() -> str:
     """What tells this home from any other, and goes with it where it is moved to."""
-    path = home().root / "home.id"
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text()
-    durable.write(path, new_ulid().encode())
-    return path.read_text()
+    from storage.home_id import home_id
+
+    return home_id(home())
 
 
 def project_of(turn: Turn) -> Project:
@@ -181,14 +178,9 @@ def said_all(turn: Turn) -> bool:
 def turn_to_come(folder: str) -> Turn:
     """The turn that would be opened now, for steps that must not open one: a turn that opens works
     from its own snapshot, and what is done every hour must not fix it.
-
-    With a judge it is another one each day: yesterday's budget may have left traces unjudged.
     """
     project = load_project(Path(folder))
     turn = new_turn(project, champion_of(project), configuration_of(project))
-    if project.judge is not None:
-        today = datetime.now(UTC).date().isoformat()
-        turn = msgspec.structs.replace(turn, run_id=digest(turn.run_id, today))
     return msgspec.structs.replace(turn, looked=True)
 
 
