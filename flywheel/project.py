@@ -192,8 +192,11 @@ class Project(Section):
         return digest(self.model_dump(mode="json", exclude=left))
 
 
-def load_project(path: Path) -> Project:
+def load_project(path: Path, sections: dict[str, Any] | None = None) -> Project:
     """Reads a project from its folder or its flywheel.toml.
+
+    Args:
+        sections: what stands in place of the file's sections of these names.
 
     Raises:
         ProjectError: no file, no TOML, or keys and values that do not fit; names each one.
@@ -206,6 +209,7 @@ def load_project(path: Path) -> Project:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProjectError(f"{file}: not valid TOML: {error}") from error
+    content |= sections or {}
     try:
         return Project.model_validate({**content, "folder": file.parent.resolve()})
     except ValidationError as error:

@@ -55,6 +55,11 @@ class Turn(Record, frozen=True, kw_only=True):
     """The same turn has ended before: nothing has come or changed since."""
     looked: bool = False
     """Only looked at: it is not opened, and leaves nothing among the runs."""
+    every: bool = False
+    """Its rollouts are all that the project's turns have left, rather than its own."""
+    sections: dict[str, Any] | None = None
+    """What stands in place of sections of the project's file: a product of another kind than its
+    turns make, or the sections of an earlier day. None = the file's own."""
 
     @property
     def champion(self) -> str:
@@ -77,7 +82,7 @@ def home_id() -> str:
 
 
 def project_of(turn: Turn) -> Project:
-    return load_project(Path(turn.folder))
+    return load_project(Path(turn.folder), turn.sections)
 
 
 @contextlib.contextmanager
