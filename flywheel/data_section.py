@@ -11,14 +11,22 @@ Strictness = Literal["off", "warn", "block"]
 """off: not looked at. warn: said, and the turn goes on. block: the turn is refused."""
 
 
+Found = Literal[
+    "email", "phone", "card", "iban", "national_id", "ip", "address", "birth_date", "name",
+    "credential", "api_key", "private_key", "jwt", "password",
+]  # fmt: skip
+"""What personal data and secrets are called."""
+
+
 class PrivacySection(Section):
     at: tuple[Literal["capture", "curation"], ...] = ()
     """Where personal data and secrets are found and replaced: before anything of a request is
     written; in the rows of a dataset. () = nowhere."""
-    kinds: tuple[str, ...] = ()
-    """What is looked for, by the names in docs/data.md. () = everything that is found by form."""
+    kinds: tuple[Found, ...] = ()
+    """What is looked for; docs/data.md says what each is. () = everything."""
     allow: tuple[str, ...] = ()
-    """Texts that are no secret: our own address, a test card."""
+    """Texts that are no secret: our own address, a test card; `@ours.example` = every address
+    there."""
 
 
 class RetentionSection(Section):

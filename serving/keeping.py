@@ -8,11 +8,8 @@ conversation is kept whole or not at all; what is redacted, or not kept, reaches
 import asyncio
 import contextlib
 import logging
-import os
 from hashlib import blake2b
-from pathlib import Path
 
-from flywheel import durable
 from flywheel.home import Home
 from flywheel.ids import digest_bytes
 from flywheel.records import Feedback, Span, Trace
@@ -24,6 +21,8 @@ from serving.redaction import Redaction, redaction_of
 from serving.routed import SOURCE, Routed
 from serving.stitching import Turns, following, history
 from serving.terms import Terms
+from storage.privacy.find import policy_of
+from storage.privacy.key import secret
 
 _log = logging.getLogger("flywheel.gateway")
 
@@ -39,12 +38,14 @@ class Keeping:
         """Of what is not kept: digests of what is large, and no files."""
 
     def redaction(self, project: str) -> Redaction | None:
-        rules = self._capture(project).redact
-        if not rules:
+        """Of one request; None = the project redacts nothing."""
+        terms = self._terms.of(project)
+        rules, personal = terms.capture.redact, "capture" in terms.privacy.at
+        if not rules and not personal:
             return None
         if self._secret is None:
-            self._secret = _secret(self._key)
-        return redaction_of(rules, self._secret)
+            self._secret = secret(self._key)
+        return redaction_of(rules, self._secret, policy_of(terms.privacy) if personal else None)
 
     def feedback(self, said: Feedback) -> Feedback:
         """As it may be kept."""
@@ -68,8 +69,9 @@ class Keeping:
             asked.kept, asked.messages = False, messages_asked(said, self._nowhere)
             return
         if (redaction := asked.redaction) is not None:
-            said = redaction.value(said)
+            # Tools are the same in all of a conversation, which grows: they come first.
             tools = redaction.value(request.tools)
+            said = redaction.value(said)
             asked.redacted = said is not request.messages or tools is not request.tools
         try:
             # Where it may not be kept, nothing may be stored before that is known.
@@ -181,15 +183,3 @@ def _looked_at(storing: "asyncio.Future[str]") -> None:
     """Nobody waits for it where the engine failed first."""
     if not storing.cancelled():
         storing.exception()
-
-
-def _secret(path: Path) -> bytes:
-    """Of this home: made once, by whichever process comes first."""
-    if not path.exists():
-        own = path.with_name(f".{path.name}.{os.getpid()}")
-        durable.write(own, os.urandom(32))
-        own.chmod(0o600)
-        with contextlib.suppress(FileExistsError):
-            os.link(own, path)
-        own.unlink()
-    return path.read_bytes()

@@ -176,7 +176,10 @@ _STRUCTURE = frozenset(
 
 def _redacted(row: bytes, redaction: Redaction) -> bytes:
     def clean(value: Any) -> Any:
+        nonlocal redaction
         if isinstance(value, dict):
+            if "spanId" in value:
+                redaction = redaction.begun()
             return {
                 redaction.text(key): one if key in _STRUCTURE else clean(one)
                 for key, one in value.items()

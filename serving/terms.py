@@ -4,6 +4,7 @@ in keeps what it was let in by.
 
 from collections.abc import Iterable, Mapping
 
+from flywheel.data_section import PrivacySection
 from flywheel.project import Project
 from flywheel.records import Record
 from flywheel.serving_section import (
@@ -19,6 +20,7 @@ from flywheel.serving_section import (
 class ProjectTerms(Record, frozen=True, kw_only=True):
     serving: ServingSection = ServingSection()
     capture: CaptureSection = CaptureSection()
+    privacy: PrivacySection = PrivacySection()
     limits: LimitsSection = LimitsSection()
     release: ReleaseSection = ReleaseSection()
     providers: Mapping[str, ProviderSection] = {}
@@ -32,6 +34,7 @@ def terms_of(project: Project) -> ProjectTerms:
     return ProjectTerms(
         serving=project.serving,
         capture=project.capture,
+        privacy=project.privacy,
         limits=project.limits,
         release=project.release,
         providers=dict(project.providers),

@@ -100,6 +100,30 @@ def test_a_conversation_is_known_by_what_is_left_of_it(tmp_path: Path, engine: U
         assert one.id == two.id
 
 
+def test_what_is_personal_or_secret_is_found_without_rules_and_named_alike_in_a_conversation(
+    tmp_path: Path, engine: Upstream
+) -> None:
+    mail, key = "ann@example.com", "ghp_" + "aB3xY9" * 6
+    said = terms(privacy={"at": ["capture"], "allow": ["help@ours.example"]})
+    with running(tmp_path, engine.url, terms=said) as up:
+        first = [{"role": "user", "content": f"I am {mail}, not help@ours.example"}]
+        answer = {"role": "assistant", "content": "".join(WORDS)}
+        more = [answer, {"role": "user", "content": json.dumps({"key": key, "for": mail})}]
+        for messages in (first, first + more):
+            request = {"model": "support", "messages": messages, "user": mail}
+            post(up, json.dumps(request).encode())
+        one, two = up.traces()
+    assert one.id == two.id and one.user == two.user and "redacted-" in str(one.user)
+    assert two.spans[0].call
+    assert [message.text for message in two.spans[0].call.input] == [
+        "I am [EMAIL_1], not help@ours.example", "".join(WORDS),
+        '{"key": "[API_KEY_1]", "for": "[EMAIL_1]"}',
+    ]  # fmt: skip
+    assert one.spans[0].attributes["tokens"] == "redacted"
+    everything = stored(tmp_path)
+    assert mail.encode() not in everything and key.encode() not in everything
+
+
 def test_what_an_engine_says_of_a_fault_is_redacted_too(tmp_path: Path, engine: Upstream) -> None:
     rules = [{"pattern": "too long"}]
     with running(tmp_path, engine.url, terms=terms(capture={"redact": rules})) as up:
