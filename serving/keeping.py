@@ -19,8 +19,9 @@ from serving.passing import messages_asked
 from serving.recording import NotRecorded, Recording
 from serving.redaction import Redaction, redaction_of
 from serving.routed import SOURCE, Routed
-from serving.stitching import Turns, following, history
+from serving.stitching import Turns
 from serving.terms import Terms
+from storage.history import following, history
 from storage.privacy.find import policy_of
 from storage.privacy.key import secret
 

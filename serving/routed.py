@@ -36,7 +36,7 @@ class Routed(Asked, kw_only=True):
     root: str | None = None
     """First response id of the conversation that its messages go on with; None = of none."""
     history: blake2b | None = None
-    """Hash of all that was said up to it (`stitching`); None = nobody will ask."""
+    """Hash of all that was said up to it (`history`); None = nobody will ask."""
     storing: "asyncio.Future[str] | None" = None
     """Of its body as it came, where that says more than its messages do."""
     raw: str | None = None

@@ -16,15 +16,9 @@ import struct
 import time
 import zlib
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from flywheel.records import Message, Part, Reasoning, Text, ToolCall, Unknown
-
-_encoder = msgspec.json.Encoder()
 _SLOT = struct.Struct("<16s40s40sQ")
 """Key, root, span, time."""
 _SIZE, _WAYS = 128, 8
@@ -32,15 +26,6 @@ _TIMES = struct.Struct("<" + "96xQ24x" * _WAYS)
 """Of a bucket's slots; 0 = empty."""
 _TAKEN = 120
 """Offset in a slot: whether something went on from it. Outside the checksum, which is before it."""
-_LOOKED_AT = 64
-"""Answers in a request's history that are looked for, the latest ones."""
-
-
-class History(NamedTuple):
-    answered: tuple[bytes, ...]
-    """Keys of its beginnings that end in an answer, the longest first."""
-    whole: blake2b
-    """Hash of it all, to go on with."""
 
 
 class Turn(NamedTuple):
@@ -49,46 +34,6 @@ class Turn(NamedTuple):
     root: str
     """Response id of the conversation's first answer."""
     span: str
-
-
-def history(scope: Sequence[str], messages: Sequence[Message]) -> History:
-    """`scope`: within what histories are compared, the project and its caller."""
-    said = blake2b(_encoder.encode(scope), digest_size=16)
-    answered = []
-    for message in messages:
-        said.update(_form(message))
-        if message.role == "assistant":
-            answered.append(said.digest())
-    return History(tuple(answered[: -_LOOKED_AT - 1 : -1]), said)
-
-
-def following(said: blake2b, message: Message) -> bytes:
-    """The key of a history and one message more."""
-    more = said.copy()
-    more.update(_form(message))
-    return more.digest()
-
-
-def _form(message: Message) -> bytes:
-    """Their own messages clients send as they did before. Ours they send back in a form of theirs:
-    without reasoning, and without fields that only say that they are empty."""
-    if message.role != "assistant":
-        return _encoder.encode(message)
-    others = [_part(part) for part in message.parts if not isinstance(part, Text | Reasoning)]
-    said = (message.text.strip(), [one for one in others if one is not None])
-    return _encoder.encode(said)
-
-
-def _part(part: Part) -> Any:
-    if isinstance(part, ToolCall):
-        try:
-            arguments = msgspec.json.decode(part.arguments)
-        except msgspec.DecodeError:
-            arguments = part.arguments
-        return (part.id, part.name, msgspec.json.encode(arguments, order="deterministic").decode())
-    if isinstance(part, Unknown) and part.kind.startswith("message."):
-        return None
-    return part
 
 
 class Turns:

@@ -28,6 +28,7 @@ _TOUCHED = """
 CREATE OR REPLACE TEMP TABLE touched AS
 WITH found AS (
     SELECT id AS trace_id FROM traces WHERE since = $sequence
+    UNION SELECT trace_id FROM threads WHERE since = $sequence OR "until" = $sequence
     UNION SELECT trace_id FROM grades WHERE since = $sequence
     {spoken}
 ), copied AS (SELECT id, duplicate_of FROM traces WHERE duplicate_of IS NOT NULL)
@@ -86,8 +87,9 @@ WITH called AS (
         CASE WHEN count(value) = count(*) THEN sum(weight * value) / sum(weight) END AS reward
     FROM given GROUP BY trace_id
 )
-SELECT traces.id AS trace_id, since, coalesce(first_since, since) AS first_since, project, origin,
-    external_id, conversation, user_id, problem_id, run_id, fidelity,
+SELECT traces.id AS trace_id, traces.since, coalesce(first_since, traces.since) AS first_since,
+    project, origin, external_id, coalesce(conversation, threads.root) AS conversation, user_id,
+    problem_id, run_id, fidelity,
     coalesce(duplicate_of, traces.id) AS stands_for, coalesce(handles, []) AS handles, started,
     ended, spans, coalesce(calls, 0) AS calls, model, deployment, nullif(finish, '') AS finish,
     coalesce(answered, false) AS answered, coalesce(failed, false) AS failed, input_tokens,
@@ -97,20 +99,20 @@ SEMI JOIN touched ON traces.id = touched.trace_id
 LEFT JOIN called ON called.trace_id = traces.id
 LEFT JOIN sampled ON sampled.trace_id = traces.id
 LEFT JOIN rewarded ON rewarded.trace_id = traces.id
+LEFT JOIN threads ON threads.trace_id = traces.id AND "until" IS NULL
 """
+_HEARD = """SELECT stands_for, feedback.rowid AS place FROM feedback JOIN {of} AS of
+        ON of.project = feedback.project AND {key} = target WHERE target_kind IN {kinds}"""
+_HANDLES = "(SELECT stands_for, project, unnest(handles) AS handle FROM remade)"
 _SAID = f"""
 CREATE OR REPLACE TEMP TABLE spoken AS
-WITH whole AS (FROM (VALUES ('trace'), ('episode')) AS kinds(kind)), keys AS (
-    SELECT stands_for, project, kind, trace_id AS key FROM remade, whole
-    UNION SELECT stands_for, project, kind, external_id FROM remade, whole
-    UNION SELECT stands_for, project, 'conversation', conversation FROM remade
-        WHERE conversation IS NOT NULL
-    UNION SELECT stands_for, project, kind, handle FROM
-        (SELECT stands_for, project, unnest(handles) AS handle FROM remade),
-        (VALUES ('trace'), ('span'), ('episode')) AS kinds(kind)
+WITH keyed AS (
+    {_HEARD.format(kinds="('trace', 'episode')", of="remade", key="trace_id")}
+    UNION {_HEARD.format(kinds="('trace', 'episode')", of="remade", key="external_id")}
+    UNION {_HEARD.format(kinds="('conversation')", of="remade", key="conversation")}
+    UNION {_HEARD.format(kinds="('trace', 'span', 'episode')", of=_HANDLES, key="handle")}
 ), asked AS (
-    SELECT * FROM feedback SEMI JOIN keys
-        ON feedback.project = keys.project AND target = key AND target_kind = kind
+    SELECT rowid AS place, * FROM feedback WHERE rowid IN (SELECT place FROM keyed)
     QUALIFY row_number() OVER (PARTITION BY project, target, target_kind, name, said_by
                                ORDER BY said DESC, id DESC) = 1
 ), about AS (
@@ -119,7 +121,7 @@ WITH whole AS (FROM (VALUES ('trace'), ('episode')) AS kinds(kind)), keys AS (
         coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false) AS settles, said AS at_time,
         (body ->> '$.attributes.review') IS NOT NULL AS of_review,
         CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
-    FROM asked JOIN keys ON asked.project = keys.project AND target = key AND target_kind = kind
+    FROM asked JOIN keyed USING (place)
 )
 SELECT trace_id, count(*) FILTER (NOT of_review) AS said,
     avg(yes::INTEGER) FILTER (NOT of_review) AS liked,

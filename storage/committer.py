@@ -27,6 +27,9 @@ from storage.copies import mark_copies
 from storage.database import outdated, writing
 from storage.prepared import Tables
 from storage.quarantine import quarantine, quarantine_file
+from storage.refusing import Refused
+from storage.threads import stitch
+from storage.tombstones import standing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -53,6 +56,8 @@ class CommitReport(Record, frozen=True, kw_only=True):
     problems: int = 0
     quarantined: int = 0
     """Lines and whole files."""
+    refused: int = 0
+    """Records of what was erased: they came again, or late."""
 
 
 @dataclass
@@ -110,19 +115,25 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
         database.begin()
         batch = _Batch(_next_sequence(database))
         rows: list[Tables] = []
+        stones = standing(home, database)
+        refused = Refused(home, stones)
         for lines in _slices(_lines(home, database, batch, rows, paths)):
-            absorbed = absorb(database, batch.sequence, lines)
+            absorbed = absorb(database, batch.sequence, lines, stones.refuses if stones else None)
+            refused.lines(absorbed.refused)
             batch.counts.update(absorbed.counts)
             for line, reason in absorbed.bad:
                 quarantine(home, f"{_flat(line.source)}-{line.place}", line.data, reason)
                 batch.counts["quarantined"] += 1
-        if rows:
+        if rows := refused.rows(rows):
             batch.counts.update(absorb_rows(database, batch.sequence, rows))
+        batch.counts["refused"] += refused.count
         batch.counts["copies"] += mark_copies(database, batch.sequence)
+        stitch(database, batch.sequence)
         refresh_cards(database, batch.sequence)
         failpoint("store.before_commit")
         database.commit()
         failpoint("store.after_commit")
+        refused.leave_nothing(database)
     for path in batch.done:
         path.unlink(missing_ok=True)
     for folder in {path.parent for path in batch.done}:

@@ -20,6 +20,7 @@ from storage.database import reading
 from storage.lineage import lineage as lineage
 from storage.merge import counted_once
 from storage.rows import load, named, seen_as, table_of
+from storage.threads import conversations
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -98,7 +99,9 @@ def traces(
             if database is None:
                 return
             found = load(database, wanted[start : start + batch], sequence=sequence)
-        yield [counted_once(one, copied) for one, copied, _ in found]
+            once = [counted_once(one, copied) for one, copied, _ in found]
+            once = conversations(database, once, sequence=sequence)
+        yield once
 
 
 def _narrowed(**asked: tuple[str, Any]) -> tuple[list[str], dict[str, Any]]:

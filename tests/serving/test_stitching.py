@@ -11,7 +11,8 @@ import pytest
 
 from flywheel.records import Message, ToolCall, ToolResult, Trace, say
 from serving.conversation import Offload, messages_of
-from serving.stitching import Turn, Turns, following, history
+from serving.stitching import Turn, Turns
+from storage.history import following, history
 from tests.serving.running import Running, running, terms
 from tests.serving.scripted_upstream import WORDS, Upstream
 
