@@ -144,7 +144,7 @@ def curate(
         heldout = Heldout(heldout, near_duplicate)
     needs = {name for _, rule, _ in bound for name in rule.needs}
     features = {name: FEATURES[name] for name in sorted(needs)} | {LEAK: _leaks_of(heldout)}
-    pool = pool or Pool()
+    pool = Pool() if pool is None else pool  # an empty one is false
     for batch in _batches(rows):
         pool.add(batch, features, known)
     return _judged(pool, bound, heldout, known)
@@ -152,7 +152,7 @@ def curate(
 
 def gathered(rows: Iterable[TrainingRow], count: RuleCount, pool: Pool | None = None) -> Curated:
     """Rows that were chosen already, such as what a run was trained on, as if curated."""
-    pool = pool or Pool()
+    pool = Pool() if pool is None else pool  # an empty one is false
     for batch in _batches(rows):
         pool.add(batch, {}, Known())
     return Curated(frame=pool.frame(), counts=(count,), verdicts=_no_verdicts(), pool=pool)
