@@ -38,15 +38,15 @@ class Rule(BaseModel):
 class CurateSection(Section):
     rules: tuple[Rule, ...] = (
         Rule(name="fidelity"),
-        Rule(name="confirmed"),
+        Rule(name="self_training"),
         Rule.model_validate({"name": "min_reward", "value": 1.0}),
         Rule(name="exact_duplicates"),
         Rule.model_validate({"name": "length", "max_tokens": 2048}),
         Rule.model_validate({"name": "per_problem", "keep": 1}),
     )
-    """In this order, after the leakage check: docs/extending.md says what each does. A list of your
+    """In this order, after the leakage check: docs/data.md says what each does. A list of your
     own replaces the whole default. With `dpo`, `kto`, `reward` and `process_reward` the default is
-    `fidelity` (renderable too), `confirmed`, `exact_duplicates`, `length`; with `recorded` the
+    `fidelity` (renderable too), `self_training`, `exact_duplicates`, `length`; with `recorded` the
     same, of token-exact answers; with `teacher` the usual ones, of text too."""
     near_duplicate: float = Field(0.7, gt=0, le=1)
     """Word-trigram Jaccard with a held-out problem's text from which a row is a leak."""
@@ -81,7 +81,7 @@ PREFERENCES = ("dpo", "kto", "reward", "process_reward")
 _PREFERRED: dict[str, Any] = {
     "rules": (
         {"name": "fidelity", "accept": ("trainable", "renderable")},
-        {"name": "confirmed"},
+        {"name": "self_training"},
         {"name": "exact_duplicates"},
         {"name": "length", "max_tokens": 2048},
     ),
@@ -91,7 +91,7 @@ _PREFERRED: dict[str, Any] = {
 _RECORDED: dict[str, Any] = {
     "rules": (
         {"name": "fidelity"},
-        {"name": "confirmed"},
+        {"name": "self_training"},
         {"name": "exact_duplicates"},
         {"name": "length", "max_tokens": 2048},
     ),
@@ -101,7 +101,7 @@ _RECORDED: dict[str, Any] = {
 _TAUGHT: dict[str, Any] = {
     "rules": (
         {"name": "fidelity", "accept": ("trainable", "renderable")},
-        {"name": "confirmed"},
+        {"name": "self_training"},
         {"name": "min_reward", "value": 1.0},
         {"name": "exact_duplicates"},
         {"name": "length", "max_tokens": 2048},

@@ -34,7 +34,7 @@ def test_the_default_rules_of_a_project_keep_good_rows_and_count_each_loss() -> 
     assert [(count.rule, count.rows_in, count.rows_out) for count in curated.counts] == [
         ("leakage", 10, 9),
         ("fidelity", 9, 8),
-        ("confirmed", 8, 7),
+        ("self_training", 8, 7),
         ("min_reward", 7, 6),
         ("exact_duplicates", 6, 5),
         ("length", 5, 5),
