@@ -60,10 +60,13 @@ class Heldout:
         """
         ordered = sorted(((one.id, one) for one in problems), key=lambda pair: pair[0])
         self.problems = {key for key, _ in ordered}
+        self.slices: dict[str, set[str]] = {}
+        """Of each environment."""
         self.prompts: dict[str, str] = {}
         self.conversations: dict[str, str] = {}
         self.users: dict[str, str] = {}
         for key, problem in ordered:
+            self.slices.setdefault(problem.environment, set()).add(problem.slice)
             self.prompts.setdefault(digest(problem.messages, problem.tools), key)
             if problem.conversation:
                 self.conversations.setdefault(problem.conversation, key)

@@ -1,13 +1,15 @@
 """Answers out of the store, with what is known of each: a trace, its grades, the problem it is of.
 
-Enter a turn and where answers come from; leave batches of them, and rows. Nothing is judged here.
+Enter a turn and where answers come from; leave batches of them, and rows. Nothing is judged here,
+but what may not be learnt from does not come: whose sender said no, or, where [retention] asks for
+consent, has not said yes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from flywheel.records import Grade, Problem, Span, Trace, main_spans
-from flywheel.rows import TrainingRow
+from flywheel.records import Grade, ModelCall, Problem, Span, Trace, main_spans
+from flywheel.rows import Signal, TrainingRow
 from tasks.grade import RECORDED
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -18,14 +20,17 @@ class Answered(NamedTuple):
     trace: Trace
     grades: list[Grade]
     problem: Problem | None
+    lineages: Mapping[str, str] = {}
+    """A judge's digest -> the model that judged."""
 
 
 def rollouts(turn: Turn) -> Iterator[list[Trace]]:
-    """The turn's own; of another project all that its turns have left."""
+    """The turn's own; where every one is wanted, and of another project, all that turns have
+    left."""
     from storage.queries import traces
 
     other = project_of(turn).traffic
-    if other != turn.project:
+    if other != turn.project or turn.every:
         return traces(home(), project=other, origin=("rollout",), snapshot=turn.sequence)
     return traces(home(), project=turn.project, origin=("rollout",), run_id=turn.run_id)
 
@@ -40,21 +45,52 @@ def recorded(turn: Turn) -> Iterator[list[Trace]]:
 SOURCES = {"rollouts": rollouts, "recorded": recorded}
 
 
-def graded(batches: Iterator[list[Trace]]) -> Iterator[list[Answered]]:
-    """Traces with their grades, and the problem that these are of."""
+def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered]]:
+    """Traces that may be learnt from, with their grades, and the problem that these are of."""
     from storage.queries import grades, problems
 
+    judges = lineages()
     for batch in batches:
         given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
-        for grade in grades(home(), trace_ids=list(given)):
+        for grade in grades(home(), trace_ids=list(given), until=turn.graded_until):
             given[grade.trace_id].append(grade)
         asked = {
             trace_id: next((one.problem_id or "" for one in found), "")
             for trace_id, found in given.items()
         }
         wanted = sorted({one for one in asked.values() if one})
-        known = {one.id: one for one in problems(home(), ids=wanted)}
-        yield [Answered(one, given[one.id], known.get(asked[one.id])) for one in batch]
+        known = {one.id: one for one in problems(home(), ids=wanted)} if wanted else {}
+        found = [Answered(one, given[one.id], known.get(asked[one.id]), judges) for one in batch]
+        yield willing(turn, found)
+
+
+def willing(turn: Turn, batch: list[Answered]) -> list[Answered]:
+    """Those that may be learnt from. What was sampled may be as the trace may that it was asked
+    after."""
+    from storage.known import unwilling
+
+    granted = project_of(turn).retention.consent == "granted"
+    posed = {one.problem.trace_id for one in batch if one.problem and one.problem.trace_id}
+    said_no = unwilling(home(), posed, granted=granted) if posed else set[str]()
+    return [
+        one
+        for one in batch
+        if one.trace.consent != "denied"
+        and not (one.problem and one.problem.trace_id in said_no)
+        and not (granted and one.trace.origin in RECORDED and one.trace.consent != "granted")
+    ]
+
+
+def lineages() -> dict[str, str]:
+    """Each judge that was ever calibrated, by its digest: the model that judged; of one that was
+    trained here the base model that it stands on."""
+    from storage.queries import records
+
+    bases = {one.name: one.base_model for one in records(home(), "deployment")}
+    return {
+        one.judge: bases.get(one.model, one.model) or one.model
+        for one in records(home(), "calibration")
+    }
 
 
 def row_of(turn: Turn, answered: Answered) -> TrainingRow | None:
@@ -71,11 +107,11 @@ def call_row(
     turn: Turn, answered: Answered, span: Span, reward: float | None
 ) -> TrainingRow | None:
     """One model call of the trace as a row; None where it has no answer."""
-    trace, graded, problem = answered
+    trace, graded, problem = answered.trace, answered.grades, answered.problem
     call = span.call
     if call is None or not call.choices or "failed_by" in trace.attributes:
         return None
-    choice = call.choices[0]
+    choice, written = call.choices[0], trace.origin == "demonstration"
     confirmed = [one.confirmed_by for one in graded if one.weight and one.confirmed_by]
     return TrainingRow(
         trace_id=trace.id,
@@ -95,4 +131,31 @@ def call_row(
         confirmed_by=confirmed[0] if confirmed else None,
         origin=trace.origin,
         fidelity=trace.fidelity,
+        source=trace.source,
+        tenant=trace.tenant,
+        answered_by=None if written else answered_by(call),
+        at=span.end or span.start,
+        corrected=written,
+        signals=signals(answered, span),
+    )
+
+
+def answered_by(call: ModelCall) -> str | None:
+    return call.deployment or call.response_model or call.model
+
+
+def signals(answered: Answered, span: Span) -> tuple[Signal, ...]:
+    """The grades of the whole trace, and of the step, by name."""
+    given = [one for one in answered.grades if one.span_id in (None, span.id)]
+    return tuple(
+        Signal(
+            reward=one.reward,
+            value=one.value,
+            weight=one.weight,
+            kind=one.kind,
+            confirmed_by=one.confirmed_by,
+            grader=one.grader,
+            lineage=answered.lineages.get(one.grader) if one.kind == "judge" else None,
+        )
+        for one in sorted(given, key=lambda one: (one.reward, one.span_id or ""))
     )

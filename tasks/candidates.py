@@ -5,7 +5,7 @@ production or imported. Nothing is judged here: rules, leakage check and data ga
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,16 +18,18 @@ from tasks.preferences import preferred
 from tasks.turns import Turn, project_of
 
 
-def candidates(turn: Turn) -> list[TrainingRow]:
-    """The turn's rows, from the sources that the project names."""
+def candidates(turn: Turn) -> Iterator[TrainingRow]:
+    """The turn's rows, from the sources that the project names, one at a time."""
     project = project_of(turn)
     section = project.curate
-    batches = (batch for source in section.sources for batch in graded(SOURCES[source](turn)))
+    batches = (batch for source in section.sources for batch in graded(turn, SOURCES[source](turn)))
     if project.train.algorithm in PREFERENCES:
-        rows = preferred(turn, batches)
+        rows: Iterator[TrainingRow] = iter(preferred(turn, batches))
     else:
-        rows = [row for batch in batches for one in batch if (row := row_of(turn, one))]
-    return rows if section.shuffle_rewards is None else shuffled(rows, section.shuffle_rewards)
+        rows = (row for batch in batches for one in batch if (row := row_of(turn, one)))
+    return (
+        rows if section.shuffle_rewards is None else iter(shuffled(rows, section.shuffle_rewards))
+    )
 
 
 def rows_of(
@@ -45,7 +47,7 @@ def rows_of(
             yield row
 
 
-def shuffled(rows: list[TrainingRow], seed: int) -> list[TrainingRow]:
+def shuffled(rows: Iterable[TrainingRow], seed: int) -> list[TrainingRow]:
     """The control: rewards and labels dealt out anew among the answers, those of a pair among the
     two. Training on them must be refused."""
     rows = sorted(rows, key=lambda row: (row.id, row.trace_id))

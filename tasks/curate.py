@@ -1,12 +1,12 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flywheel.records import Problem
-from flywheel.rows import TrainingRow
+from flywheel.lineage import Dataset
+from flywheel.rows import TrainingRow, read_batches
 from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
 from tasks.gates import Verdict
@@ -17,6 +17,7 @@ from tasks.turns import Turn, environment_of, home, note, project_of
 
 if TYPE_CHECKING:
     from storage.curate import Curated, RuleSpec
+    from storage.leakage import Heldout, Leak
     from storage.pool import Pool
     from storage.rules.rule import Known
 
@@ -29,22 +30,21 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
     that of leakage.
     """
     from storage.datasets import write_dataset
-    from storage.leakage import leakage_check
-    from storage.narrow import narrow
+    from storage.pool import Pool
 
-    project, beside = project_of(turn), known(turn)
-    heldout, rules = heldout_of(turn), rules_of(turn)
-    made = selected(turn, rows_to_train(turn, rollouts, beside), beside)
-    leaks = leakage_check(made.rows, heldout, project.curate.near_duplicate)
-    earlier = sorted({row.rehearsed for row in made.rows if row.rehearsed})
-    parents = (turn.run_id, *earlier)
-    dataset = write_dataset(home(), turn.project, made, parents=parents, rules=rules)
+    project, beside, heldout = project_of(turn), known(turn), heldout_of(turn)
+    with Pool(home().pools) as pool:
+        made = selected(turn, rows_to_train(turn, rollouts, beside), beside, pool, heldout)
+        earlier = made.frame["rehearsed"].drop_nulls().unique().sort()
+        dataset = write_dataset(
+            home(), turn.project, made, parents=(turn.run_id, *earlier), rules=rules_of(turn)
+        )
     said = judge_dataset(
         turn,
         dataset,
-        narrow(made.rows),
-        leaks=leaks,
-        slices=sorted({one.slice for one in heldout}),
+        made.frame,
+        leaks=leaks_in(dataset, heldout),
+        slices=sorted(heldout.slices.get(environment_of(project).name, ())),
         answered=not is_online(project),
         rules=[msgspec.to_builtins(count) for count in made.counts],
     )
@@ -57,23 +57,33 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
 
 
 def selected(
-    turn: Turn, rows: Iterable[TrainingRow], beside: "Known", pool: "Pool | None" = None
+    turn: Turn,
+    rows: Iterable[TrainingRow],
+    beside: "Known",
+    pool: "Pool | None" = None,
+    heldout: "Heldout | None" = None,
 ) -> "Curated":
     """What the leakage check and the project's rules leave of `rows`; nothing is written."""
     from storage.curate import curate
 
-    alike = project_of(turn).curate.near_duplicate
-    return curate(rows, rules_of(turn), heldout_of(turn), alike, beside, pool)
+    return curate(rows, rules_of(turn), heldout or heldout_of(turn), known=beside, pool=pool)
 
 
-def heldout_of(turn: Turn) -> "Sequence[Problem]":
-    """Every held-out problem that the turn's rows must not touch."""
+def heldout_of(turn: Turn) -> "Heldout":
+    """Every held-out problem of every project of this home: none of them may be touched."""
+    from storage.leakage import Heldout
     from storage.queries import problems
 
     project = project_of(turn)
-    if is_online(project):
-        return held_out_of(project)
-    return problems(home(), environment_of(project).name, split="heldout")
+    own = held_out_of(project) if is_online(project) else ()
+    found = {one.id: one for one in (*problems(home(), split="heldout"), *own)}
+    return Heldout(found.values(), project.curate.near_duplicate)
+
+
+def leaks_in(dataset: Dataset, heldout: "Heldout") -> "list[Leak]":
+    """The hard gate: what was written is looked at once more, as it will be read."""
+    batches = read_batches(home().path(dataset.path) / "rows.parquet")
+    return [leak for batch in batches for leak in heldout.leaks(batch)]
 
 
 def rules_of(turn: Turn) -> "tuple[RuleSpec, ...]":
@@ -83,13 +93,15 @@ def rules_of(turn: Turn) -> "tuple[RuleSpec, ...]":
     return () if is_online(project) else rule_specs(project.curate)
 
 
-def rows_to_train(turn: Turn, rollouts: dict[str, Any], beside: "Known") -> list[TrainingRow]:
-    if not is_online(project_of(turn)):
-        again = [row for batch in rehearsed(turn, beside) for row in batch]
-        return candidates(turn) + again
-    problems = posed(turn, rollouts["problems"])
-    store(turn, problems)
-    return rows_of(problems)
+def rows_to_train(turn: Turn, rollouts: dict[str, Any], beside: "Known") -> Iterator[TrainingRow]:
+    if is_online(project_of(turn)):
+        problems = posed(turn, rollouts["problems"])
+        store(turn, problems)
+        yield from rows_of(problems)
+        return
+    yield from candidates(turn)
+    for batch in rehearsed(turn, beside):
+        yield from batch
 
 
 def keep(turn: Turn, dataset: Any) -> None:

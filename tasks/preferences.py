@@ -36,13 +36,18 @@ class Heard(NamedTuple):
     pairs: tuple[Pair, ...] = ()
     """That came as such."""
 
+    @property
+    def says(self) -> bool:
+        """Whether anything can be learnt from it: what nobody spoke of is not kept in memory."""
+        return self.row.label is not None or self.shown is not None or bool(self.pairs)
+
 
 def preferred(turn: Turn, batches: Batches) -> list[TrainingRow]:
     """The rows that the project's algorithm learns from."""
     algorithm = project_of(turn).train.algorithm
     if algorithm == "process_reward":
         return list(steps(turn, batches))
-    heard = [one for batch in batches for one in hear(turn, batch)]
+    heard = [one for batch in batches for one in hear(turn, batch) if one.says]
     given = [*(pair for one in heard for pair in one.pairs), *compared(turn), *stated(turn)]
     if algorithm == "dpo":
         return [row for pair in [*given, *paired(heard)] for row in joined(*pair)]
@@ -108,7 +113,8 @@ def shown(
         return None
     written = msgspec.structs.replace(
         row, completion=say("assistant", texts.pop()), tokens=None, finish_reason=None,
-        origin="demonstration", fidelity="renderable", reward=None,
+        origin="demonstration", fidelity="renderable", reward=None, answered_by=None,
+        corrected=by == "human", signals=(),
     )  # fmt: skip
     return _label(written, True, by)
 
@@ -160,7 +166,7 @@ def compared(turn: Turn) -> Iterator[Pair]:
 
     found = comparisons(home(), project_of(turn).traffic, until=turn.sequence)
     ids = sorted({one for pair in found for one in pair[:2]})
-    batches = graded(traces(home(), ids=ids, snapshot=turn.sequence))
+    batches = graded(turn, traces(home(), ids=ids, snapshot=turn.sequence))
     rows = {one.trace.id: row_of(turn, one) for batch in batches for one in batch}
     for pair in found:
         first, second = rows.get(pair.first), rows.get(pair.second)

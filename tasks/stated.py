@@ -24,7 +24,7 @@ def stated(turn: Turn) -> Iterator[tuple[TrainingRow, TrainingRow]]:
 
     found = preferences(home(), project_of(turn).traffic, until=turn.sequence)
     ids = sorted({side.trace_id for pair in found for side in pair})
-    batches = graded(traces(home(), ids=ids, snapshot=turn.sequence)) if ids else ()
+    batches = graded(turn, traces(home(), ids=ids, snapshot=turn.sequence)) if ids else ()
     known = {one.trace.id: one for batch in batches for one in batch}
     left: Counter[str] = Counter()
     for pair in found:

@@ -119,7 +119,7 @@ def held_out_pairs(turn: Turn, ids: Sequence[str]) -> Iterator[Items]:
     )  # fmt: skip
     answered = ([one for one in batch if one.attributes.get("side") not in _SIDES or not own]
                 for batch in unseen)  # fmt: skip
-    batches = chain(graded(SOURCES["recorded"](turn)), graded(answered))
+    batches = chain(graded(turn, SOURCES["recorded"](turn)), graded(turn, answered))
     sides: dict[str, tuple[dict[str, TrainingRow], dict[str, TrainingRow]]] = {}
     for row in sorted(preferred(turn, batches), key=lambda row: (row.id, row.trace_id)):
         asked = digest(row.messages, row.tools)

@@ -94,7 +94,7 @@ def test_a_chunk_of_episodes_is_sampled_graded_and_kept_once(
         assert of_this["checked"] == len(checks) and of_this["correct"] in (0.0, 1.0)
         assert (of_this["correct"] == 1.0) is (trace.attributes["ended"] == "answered")
     assert environment.digest in {one.grader for one in given}
-    rows = candidates(msgspec.structs.replace(turn, sequence=turn.sequence))
+    rows = list(candidates(msgspec.structs.replace(turn, sequence=turn.sequence)))
     assert len(rows) == 4
     by_trace = {trace.id: model_spans(trace)[-1] for trace in traces}
     for row in rows:

@@ -84,7 +84,7 @@ def test_its_right_answers_become_what_is_learnt(tmp_path: Path, home: Home) -> 
     assert sampled["reward"] == sampled["rollouts"] * 2 / 3
     assert {one["model"] for one in requests} == {"wise"}
     assert not {"flywheel_gang", "return_token_ids", "logprobs"} & requests[0].keys()
-    rows = candidates(asked)
+    rows = list(candidates(asked))
     assert rows and {row.tokens for row in rows} == {None}
     assert teacher_of(load_project(tmp_path), CHAMPION) is None
 

@@ -123,14 +123,14 @@ def test_reviews_stand_above_feedback_and_feedback_above_rewards(home: Home, tur
         graded("middling", 0.7),
         told("silent", True, name="tag:nice", attributes={"review": "x"}),
     )
-    rows = candidates(turn_of("kto"))
+    rows = list(candidates(turn_of("kto")))
     assert labels(rows) == {
         ("accepted", "desirable", "human"),
         ("rejected", "undesirable", "human"),
         ("liked", "desirable", "feedback"),
         ("earned", "desirable", "feedback"),
     }
-    thresholds = candidates(turn_of("kto", "good = 0.7\nbad = 0.1\n"))
+    thresholds = list(candidates(turn_of("kto", "good = 0.7\nbad = 0.1\n")))
     assert ("middling", "desirable", "feedback") in labels(thresholds)
 
 
@@ -149,7 +149,7 @@ def test_a_correction_and_a_known_answer_are_paired_with_what_was_said(
         trace("right", "3 + 3", "6"),
         graded("right", 1.0),
     )
-    rows = candidates(turn_of("dpo"))
+    rows = list(candidates(turn_of("dpo")))
     pairs: dict[str | None, dict[str | None, str]] = {}
     for row in rows:
         pairs.setdefault(row.pair_id, {})[row.label] = row.completion.text
@@ -172,12 +172,12 @@ def test_good_and_bad_answers_to_one_prompt_are_paired_whatever_came_first(
         trace("same", "ask", "answer a"),
         graded("same", 1.0),
     )
-    rows = candidates(turn_of("dpo"))
+    rows = list(candidates(turn_of("dpo")))
     assert len({row.pair_id for row in rows}) == 2 and len(rows) == 4
     assert {row.completion.text for row in rows if row.label == "chosen"} == {
         "answer a", "answer b",
     }  # fmt: skip
-    assert [row.id for row in rows] == [row.id for row in candidates(turn_of("dpo"))]
+    assert [row.id for row in rows] == [row.id for row in list(candidates(turn_of("dpo")))]
 
 
 def test_compared_answers_are_pairs(home: Home, turn_of: Any) -> None:
@@ -188,11 +188,11 @@ def test_compared_answers_are_pairs(home: Home, turn_of: Any) -> None:
         told("a", "worse", name="compared:b", kind="category", by="ada"),
         told("b", "better", name="compared:a", kind="category", by="ada"),
     )
-    assert labels(candidates(turn_of("dpo"))) == {
+    assert labels(list(candidates(turn_of("dpo")))) == {
         ("long", "chosen", "human"),
         ("short", "rejected", "human"),
     }
-    assert labels(candidates(turn_of("reward"))) == {
+    assert labels(list(candidates(turn_of("reward")))) == {
         ("long", "desirable", "human"),
         ("short", "undesirable", "human"),
     }
@@ -216,7 +216,7 @@ def test_preferences_that_the_gateway_was_told_are_pairs(home: Home, turn_of: An
         prefers(span.id, "0-1", chosen=1, rejected=0),
         prefers(span.id, "0-7", chosen=7, rejected=0),
     )
-    assert labels(candidates(turn_of("dpo"))) == {
+    assert labels(list(candidates(turn_of("dpo")))) == {
         ("long", "chosen", "feedback"),
         ("short", "rejected", "feedback"),
         ("fancy", "chosen", "feedback"),
@@ -244,10 +244,10 @@ def test_a_preference_file_is_pairs_and_labels(home: Home, turn_of: Any, tmp_pat
     file = tmp_path / "pairs.jsonl"
     file.write_bytes(b"\n".join(map(msgspec.json.encode, (pair, label))))
     assert import_path(home, file, project="desk").quarantined == 0
-    rows = candidates(turn_of("dpo"))
+    rows = list(candidates(turn_of("dpo")))
     assert labels(rows) == {("yes, sir", "chosen", "feedback"), ("no", "rejected", "feedback")}
     assert len({row.pair_id for row in rows}) == 1
-    assert labels(candidates(turn_of("kto"))) == {
+    assert labels(list(candidates(turn_of("kto")))) == {
         ("yes, sir", "desirable", "feedback"),
         ("no", "undesirable", "feedback"),
         ("of it", "undesirable", "feedback"),
@@ -263,8 +263,8 @@ def test_answers_that_are_good_to_one_and_bad_to_another_teach_nothing(
         *(trace("b", "ask", "same"), told("b", False)),
         *(trace("c", "ask", "other"), told("c", True)),
     )
-    assert labels(candidates(turn_of("kto"))) == {("other", "desirable", "feedback")}
-    assert candidates(turn_of("dpo")) == []
+    assert labels(list(candidates(turn_of("kto")))) == {("other", "desirable", "feedback")}
+    assert list(candidates(turn_of("dpo"))) == []
 
 
 def test_each_graded_step_is_a_row_with_all_that_came_before(home: Home, turn_of: Any) -> None:
@@ -278,7 +278,7 @@ def test_each_graded_step_is_a_row_with_all_that_came_before(home: Home, turn_of
         ),
         graded("a", 0.0),
     )
-    first, second = sorted(candidates(turn_of("process_reward")), key=lambda row: row.span_id)
+    first, second = sorted(list(candidates(turn_of("process_reward"))), key=lambda row: row.span_id)
     assert (first.completion.text, first.label, first.reward) == ("one", "desirable", 1.0)
     assert (second.completion.text, second.label) == ("two", "undesirable")
     assert [message.text for message in second.messages] == ["ask", "one", "go on"]
@@ -287,8 +287,8 @@ def test_each_graded_step_is_a_row_with_all_that_came_before(home: Home, turn_of
 def test_another_projects_answers_teach_a_reward_model(home: Home, turn_of: Any) -> None:
     said = Feedback(project="shop", target="a", value=True, kind="boolean")
     put(home, trace("a", "ask", "well said", project="shop"), said)
-    assert candidates(turn_of("reward")) == []
-    other = candidates(turn_of("reward", 'answers_of = "shop"\n'))
+    assert list(candidates(turn_of("reward"))) == []
+    other = list(candidates(turn_of("reward", 'answers_of = "shop"\n')))
     assert labels(other) == {("well said", "desirable", "feedback")}
 
 
@@ -298,8 +298,8 @@ def test_the_control_turns_pairs_and_deals_labels_out_anew(home: Home, turn_of: 
         *(trace(f"t{number}", f"ask {number // 2}", f"answer {number}") for number in range(12)),
         *(graded(f"t{number}", float(number % 2)) for number in range(12)),
     )
-    plain = candidates(turn_of("dpo"))
-    turned = candidates(turn_of("dpo", "shuffle_rewards = 3\n"))
+    plain = list(candidates(turn_of("dpo")))
+    turned = list(candidates(turn_of("dpo", "shuffle_rewards = 3\n")))
     assert {row.pair_id for row in plain} == {row.pair_id for row in turned}
     for pair in {row.pair_id for row in turned}:
         assert {row.label for row in turned if row.pair_id == pair} == {"chosen", "rejected"}

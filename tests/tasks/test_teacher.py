@@ -97,7 +97,7 @@ def test_a_teachers_right_answers_become_what_is_learnt(
     assert {one["model"] for one in requests} == {"wise"}
     # It may be of any make: nothing is asked that only our engines know.
     assert not {"flywheel_gang", "return_token_ids", "logprobs"} & requests[0].keys()
-    rows = candidates(asked)
+    rows = list(candidates(asked))
     assert {row.tokens for row in rows} == {None} and len(rows) == 12
     project = load_project(tmp_path)
     kept = curate(rows, rule_specs(project.curate), [], 0.7).rows
