@@ -4,7 +4,7 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.ingest import index_traces, ingest_inbox
+from tasks.ingest import index_traces, ingest_inbox, publish_lake
 from tasks.slots import in_its_slot, run_name
 
 
@@ -13,4 +13,5 @@ from tasks.slots import in_its_slot, run_name
 def ingest() -> dict[str, Any]:
     found = ingest_inbox()
     index_traces()
+    publish_lake()
     return found

@@ -58,11 +58,18 @@ class Settings(BaseSettings):
     """FLYWHEEL_SILENT_S: after which a run that says nothing is taken for dead."""
     attempts: int = Field(3, ge=1)
     """FLYWHEEL_ATTEMPTS: how often a run is begun in all, when its process dies."""
+    lake: str | None = None
+    """FLYWHEEL_LAKE: a folder, or s3://bucket/prefix, that the home publishes to, and that machines
+    without the database send to. S3's endpoint, region and keys are AWS's usual variables."""
+    catalog: SecretStr | None = None
+    """FLYWHEEL_CATALOG: postgresql://… of a DuckLake catalog, whose data lies in FLYWHEEL_LAKE. None
+    = the database is one file in the home."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 
     def at(self) -> Home:
-        return Home(self.home.resolve())
+        catalog = self.catalog.get_secret_value() if self.catalog else None
+        return Home(self.home.resolve(), lake=self.lake or None, catalog=catalog or None)
 
     def paths(self) -> dict[str, Path]:
         """Every path that is set, absolute: for a process that starts in another folder."""

@@ -25,6 +25,7 @@ from flywheel.records import Record
 from flywheel.rows import TrainingRow, read_rows
 from storage.curate import Curated, RuleSpec
 from storage.locks import held
+from storage.mirror import brought, brought_dataset
 
 SCHEMA = 1
 """Version of the folder's layout."""
@@ -48,8 +49,14 @@ class Recipe(Record, frozen=True, kw_only=True):
     """Those of the project's file that decide which rows come, and what of them is kept."""
     environment: str
     """The environment's digest: it says which words are a user's own, and what is true."""
+    problems: tuple[str, ...] = ()
+    """Ids of those that were chosen to be sampled on."""
+    heldout: tuple[str, ...] = ()
+    """Ids of every problem that was held out then."""
     store: int
     """The version of the store's tables."""
+    writer: str
+    """What wrote the file: another version may write the same rows as other bytes."""
 
 
 class Manifest(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -128,6 +135,15 @@ def read_dataset(home: Home, dataset: Dataset | str) -> list[TrainingRow]:
     return rows
 
 
+def manifest_of(home: Home, dataset: Dataset | str) -> Manifest:
+    """What a dataset says of itself, whether or not its rows are what was published.
+
+    Raises:
+        UsageError, CorruptFile: there is none, or it cannot be read.
+    """
+    return _manifest(_folder(home, dataset))
+
+
 def verified(home: Home, dataset: Dataset | str) -> Manifest:
     """What a dataset says of itself, once its files were found to be what was published.
 
@@ -191,12 +207,13 @@ def _stands(final: Path) -> bool:
 def _folder(home: Home, dataset: Dataset | str) -> Path:
     if isinstance(dataset, Dataset):
         folder = home.path(dataset.path)
-        if folder.is_dir():
+        if folder.is_dir() or brought(home, folder):
             return folder
         raise UsageError(f"dataset {dataset.id} is not at {folder}: curate again to write it anew")
-    found = (
-        sorted(home.datasets.glob(f"*/{dataset}")) if re.fullmatch("[0-9a-f]{32}", dataset) else []
-    )
+    named = re.fullmatch("[0-9a-f]{32}", dataset)
+    found = sorted(home.datasets.glob(f"*/{dataset}")) if named else []
+    if not found and named and (folder := brought_dataset(home, dataset)):
+        return folder
     if not found:
         raise UsageError(f"no dataset {dataset!r} under {home.datasets}")
     return found[0]

@@ -11,6 +11,7 @@ from flywheel import durable
 from flywheel.errors import CorruptFile
 from flywheel.home import Home
 from flywheel.ids import digest_bytes
+from storage.mirror import brought
 
 
 class RawStore:
@@ -37,6 +38,8 @@ class RawStore:
             CorruptFile: what is kept is not what was put.
         """
         path = self._path(key)
+        if not path.exists() and self._home.lake is not None:
+            brought(self._home, path)
         try:
             packed = path.read_bytes()
         except FileNotFoundError:
@@ -48,6 +51,19 @@ class RawStore:
         if digest_bytes(data) != key:
             raise CorruptFile(f"{path} holds other bytes than its name says")
         return data
+
+    def has(self, key: str) -> bool:
+        return self._path(key).exists()
+
+    def drop(self, key: str) -> int:
+        """Removes it and returns how many bytes it had; 0 = it was not there."""
+        path = self._path(key)
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return 0
+        return size
 
     def _path(self, key: str) -> Path:
         """

@@ -16,10 +16,25 @@ from tasks.turns import home
     timeout_seconds=1800,
 )
 def ingest_inbox() -> dict[str, Any]:
-    """Commits what waits; returns the committer's counts."""
+    """Commits what waits, and what other machines sent; returns the committer's counts."""
     from storage.committer import commit
+    from storage.lake_inbox import fetched
 
+    fetched(home())
     return msgspec.structs.asdict(commit(home()))  # zeros too: nothing came is not unknown
+
+
+@task(
+    retries=3,
+    retry_delay_seconds=5,
+    retry_condition_fn=worth_another_try,
+    timeout_seconds=3600,
+)
+def publish_lake() -> dict[str, Any] | None:
+    """Publishes what was committed, where a lake is set; returns what was put there."""
+    from storage.publish import publish
+
+    return None if home().lake is None else msgspec.structs.asdict(publish(home()))
 
 
 _AT_A_TIME = 25

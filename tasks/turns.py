@@ -57,6 +57,8 @@ class Turn(Record, frozen=True, kw_only=True):
     """Only looked at: it is not opened, and leaves nothing among the runs."""
     every: bool = False
     """Its rollouts are all that the project's turns have left, rather than its own."""
+    graded_until: int | None = None
+    """The ledger's sequence after which no grade is seen. None = all are."""
     sections: dict[str, Any] | None = None
     """What stands in place of sections of the project's file: a product of another kind than its
     turns make, or the sections of an earlier day. None = the file's own."""

@@ -1,0 +1,142 @@
+"""Segments that travel: machines without the database leave them in the lake, the committer's takes
+them.
+
+`send` puts what waits here into the lake's inbox and forgets it here; `fetch` brings it into this
+home's inbox. A segment has one name wherever it is, and the ledger takes no name twice: killed
+between any two steps, either does the same again and nothing is lost or counted twice.
+"""
+
+import contextlib
+
+import msgspec
+
+from flywheel import durable
+from flywheel.errors import UsageError
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.records import Record
+from storage import inbox, journal
+from storage.home_id import home_id
+from storage.lake import Lake, open_lake
+from storage.quarantine import quarantine
+
+INBOX, RAW = "inbox/segments/", "inbox/raw/"
+
+
+class Sent(Record, frozen=True, kw_only=True):
+    segments: int
+    """Put there."""
+    raw: int
+    """Raw objects."""
+
+
+def send(home: Home, lake: Lake) -> Sent:
+    """Leaves all that waits in this home for the machine that commits: raw bytes, what journals
+    have since the last time, segments.
+
+    Raises:
+        UsageError: this home commits for itself.
+        LakeError: the lake cannot be reached; what was not sent waits here.
+    """
+    if home.database.exists():
+        raise UsageError(
+            f"{home.root} has a database of its own: `flywheel ingest` commits here, and "
+            "`flywheel publish` shares it"
+        )
+    own = home_id(home)
+    # Raw bytes first: a segment that is there names nothing that is not.
+    raw = _send_raw(home, lake)
+    segments = _send_journals(home, lake, own)
+    for path in inbox.Inbox(home).pending():
+        with contextlib.suppress(FileNotFoundError):
+            segments += lake.put_new(INBOX + path.name, path.read_bytes())
+            failpoint("lake.segment_sent")
+            path.unlink(missing_ok=True)
+    return Sent(segments=segments, raw=raw)
+
+
+def fetched(home: Home) -> int:
+    """`fetch` from the home's own lake; 0 where it has none."""
+    return 0 if home.lake is None else fetch(home, open_lake(home.lake))
+
+
+def fetch(home: Home, lake: Lake) -> int:
+    """Brings what others sent into this home's inbox; returns how many segments.
+
+    Raises:
+        LakeError: the lake cannot be reached.
+    """
+    for one in lake.list(RAW):
+        path = home.raw / one.key.removeprefix(RAW)
+        with contextlib.suppress(KeyError):
+            if not path.exists():
+                durable.write(path, lake.get(one.key))
+            lake.delete(one.key)
+    fetched = 0
+    for one in lake.list(INBOX):
+        with contextlib.suppress(KeyError):
+            fetched += _fetch(home, lake, one.key)
+    return fetched
+
+
+def _fetch(home: Home, lake: Lake, key: str) -> int:
+    path = home.inbox / key.removeprefix(INBOX)
+    new = not path.exists()
+    if new:
+        durable.write(path, lake.get(key))
+    failpoint("lake.segment_fetched")
+    lake.delete(key)
+    return int(new)
+
+
+def _send_raw(home: Home, lake: Lake) -> int:
+    sent, known = 0, _known(home)
+    for path in sorted(home.raw.rglob("*.zst")) if home.raw.is_dir() else ():
+        key = str(path.relative_to(home.raw))
+        if key not in known.raw:
+            sent += lake.put_new(RAW + key, path.read_bytes())
+            known.raw.add(key)
+    _keep(home, known)
+    return sent
+
+
+def _send_journals(home: Home, lake: Lake, own: str) -> int:
+    """What journals have from where they were sent to before, each piece a segment."""
+    sent, known = 0, _known(home)
+    for path in journal.files(home):
+        name, last = journal.name_of(path), journal.abandoned(path)
+        start = known.journals.get(name, 0)
+        tail = journal.read(path, start, last=last)
+        for place, line in tail.torn:
+            quarantine(
+                home, f"{name.replace(':', '-')}-{place}", line, "the line is cut or changed"
+            )
+        if tail.lines:
+            piece = f"{own}-{name.replace(':', '-')}-{start}-{tail.end}.segment"
+            sent += lake.put_new(INBOX + piece, inbox.pack([line for _, line in tail.lines]))
+            failpoint("lake.journal_sent")
+        known.journals[name] = tail.end
+        _keep(home, known)
+        if last:
+            path.unlink(missing_ok=True)
+            known.journals.pop(name, None)
+            _keep(home, known)
+    return sent
+
+
+class _Known(msgspec.Struct):
+    """How far this home was sent."""
+
+    journals: dict[str, int] = msgspec.field(default_factory=dict)
+    raw: set[str] = msgspec.field(default_factory=set)
+
+
+def _known(home: Home) -> _Known:
+    try:
+        return msgspec.json.decode((home.root / "sent.json").read_bytes(), type=_Known)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return _Known()  # sent again: names and hashes are the same
+
+
+def _keep(home: Home, known: _Known) -> None:
+    durable.write(home.root / "sent.json", msgspec.json.encode(known))

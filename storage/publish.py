@@ -1,0 +1,223 @@
+"""Publishing: what was committed since the last time as Parquet parts in the lake, and a manifest.
+
+Enters a home with its lake; leaves one manifest more, which names every part. Parts are written
+first and a manifest is put if it is absent, so a publisher that is killed leaves nothing that
+anybody reads, and of two that publish at once the second sees the first's. After an erasure all
+parts are written anew and the old ones go, with every manifest that named them.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from flywheel.errors import UsageError
+from flywheel.failpoints import failpoint
+from flywheel.home import Home
+from flywheel.ids import digest_bytes
+from flywheel.progress import report
+from flywheel.records import Record
+from storage import entries
+from storage.database import reading
+from storage.home_id import home_id
+from storage.lake import Lake, open_lake
+from storage.mirror import mirror
+from storage.published import KEYS, LAYOUT, MANIFESTS, TABLES, Manifest, Part, key_of, newest
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+ROWS = 50_000
+"""Of one part, about; one transaction's rows stay together."""
+MOST_PARTS = 400
+"""Above it all is written anew, as few large parts."""
+KEPT = 10
+"""Newest manifests whose parts stay for those who are reading them."""
+VERSIONED = ("traces", "spans", "tokens")
+_TRIES = 20
+
+
+class Published(Record, frozen=True, kw_only=True):
+    url: str
+    manifest: int
+    sequence: int
+    parts: int
+    """New ones."""
+    rows: int
+    """In these."""
+    files: int
+    """Raw bytes and datasets that were not there yet."""
+    whole: bool
+    """Whether all was written anew."""
+
+
+class _Span(NamedTuple):
+    first: int
+    last: int
+
+
+def publish(home: Home, lake: Lake | None = None) -> Published:
+    """
+    Raises:
+        UsageError: no lake is set, or it is another home's.
+        LakeError: it cannot be reached; what was put stays, and the next try goes on.
+        Busy: a commit held the database for too long.
+    """
+    lake = lake or lake_of(home)
+    for _ in range(_TRIES):
+        if (made := _publish(home, lake)) is not None:
+            return made
+    raise UsageError(f"others publish to {lake.url} all the time: one home may, one at a time")
+
+
+def lake_of(home: Home) -> Lake:
+    if home.lake is None:
+        raise UsageError("no lake: FLYWHEEL_LAKE names a folder, or s3://bucket/prefix")
+    return open_lake(home.lake)
+
+
+def _publish(home: Home, lake: Lake) -> Published | None:
+    """None = somebody else published meanwhile."""
+    before, own = newest(lake), home_id(home)
+    if before is not None and before.home != own:
+        raise UsageError(
+            f"{lake.url} is another home's lake ({before.home}): give each home a prefix of its own"
+        )
+    sequence, erased = _reached(home)
+    whole = before is None or before.erased < erased or len(before.parts) > MOST_PARTS
+    since = 0 if whole or before is None else before.sequence
+    number = 1 if before is None else before.number + 1
+    files = mirror(home, lake, exact=before is not None and before.erased < erased)
+    if before is not None and not whole and sequence == since:
+        return _told(lake, before, [], files, whole=False)
+    made = list(_parts(home, lake, number, _Span(since, sequence)))
+    kept = () if whole or before is None else before.parts
+    manifest = Manifest(
+        number=number, layout=LAYOUT, home=own, sequence=sequence, erased=erased,
+        parts=(*kept, *made),
+    )  # fmt: skip
+    failpoint("lake.before_manifest")
+    if not lake.put_new(key_of(number), msgspec.json.encode(manifest)):
+        return None
+    failpoint("lake.after_manifest")
+    _clean(lake, manifest, at_once=before is not None and before.erased < erased)
+    return _told(lake, manifest, made, files, whole=whole)
+
+
+def _told(lake: Lake, of: Manifest, made: list[Part], files: int, *, whole: bool) -> Published:
+    return Published(
+        url=lake.url, manifest=of.number, sequence=of.sequence, parts=len(made),
+        rows=sum(one.rows for one in made), files=files, whole=whole,
+    )  # fmt: skip
+
+
+def _reached(home: Home) -> tuple[int, int]:
+    """Sequences of the last commit and of the last erasure."""
+    with reading(home) as database:
+        if database is None:
+            return 0, 0
+        ((sequence, erased),) = database.execute(
+            "SELECT (SELECT coalesce(max(sequence), 0) FROM segments), "
+            "(SELECT coalesce(max(since), 0) FROM erasures)"
+        ).fetchall()
+    return int(sequence), int(erased)
+
+
+def _parts(home: Home, lake: Lake, number: int, all: _Span) -> Iterator[Part]:
+    """Puts the parts of all tables; each is read in an open of its own, so that commits go on."""
+    planned = _planned(home, all)
+    with tempfile.TemporaryDirectory(dir=home.root) as folder:
+        for done, (table, span) in enumerate(planned):
+            report("publishing", done, len(planned), table)
+            if made := _part(home, lake, number, table, span, Path(folder) / "part.parquet"):
+                yield made
+
+
+def _planned(home: Home, all: _Span) -> list[tuple[str, _Span]]:
+    """Tables that have something within `all`, in pieces of some rows each."""
+    with reading(home) as database:
+        if database is None:
+            return []
+        found = []
+        for table in (*(one.name for one in entries.TABLES.values()), *VERSIONED):
+            rows = database.execute(
+                f"SELECT since, count(*) FROM {table} WHERE since > ? AND since <= ? "
+                "GROUP BY since ORDER BY since",
+                [all.first, all.last],
+            ).fetchall()
+            found += [(table, span) for span in _pieces(all, rows)]
+    said = [("messages", span) for table, span in found if table == "spans"]
+    return [*found, *said, *([("toolsets", all)] if said else [])]
+
+
+def _pieces(all: _Span, rows: list[tuple[int, int]]) -> Iterator[_Span]:
+    """rows: (sequence, how many), in order."""
+    first, held = all.first, 0
+    for since, count in rows:
+        held += count
+        if held >= ROWS:
+            yield _Span(first, since)
+            first, held = since, 0
+    if held:
+        yield _Span(first, all.last)
+
+
+def _part(home: Home, lake: Lake, number: int, table: str, span: _Span, path: Path) -> Part | None:
+    with reading(home) as database:
+        if database is None:
+            return None
+        rows = _write(database, table, span, path)
+    if not rows:
+        return None
+    data = path.read_bytes()
+    found = digest_bytes(data)
+    key = f"{TABLES}{table}/{number:012d}-{span.first}-{span.last}-{found[:12]}.parquet"
+    lake.put_new(key, data)
+    return Part(
+        table=table, key=key, digest=found, bytes=len(data), rows=rows, first=span.first,
+        last=span.last,
+    )  # fmt: skip
+
+
+def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) -> int:
+    """Writes the rows that a reader at the end of `span` needs of it, in a fixed order."""
+    within = f"since > {span.first} AND since <= {span.last}"
+    if table in VERSIONED:  # what was replaced after this span stood at its end
+        query = (
+            f"SELECT * FROM {table} WHERE {within} "
+            f'UNION ALL SELECT * EXCLUDE ("until") FROM {table}_history '
+            f'WHERE {within} AND "until" > {span.last}'
+        )
+    elif table == "messages":
+        query = f"""SELECT * FROM messages WHERE id IN (SELECT unnest(input || output) FROM (
+            SELECT input, output, since FROM spans WHERE {within} AND input IS NOT NULL
+            UNION ALL SELECT input, output, since FROM spans_history
+                WHERE {within} AND input IS NOT NULL))"""
+    elif table == "toolsets":
+        query = f"""SELECT * FROM toolsets WHERE id IN (SELECT tools FROM spans WHERE {within}
+            UNION ALL SELECT tools FROM spans_history WHERE {within})"""
+    else:
+        query = f"SELECT * FROM {table} WHERE {within}"
+    order = ", ".join(f'"{one}"' for one in KEYS.get(table, ("id",)))
+    found = database.execute(
+        f"COPY ({query} ORDER BY {order}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"
+    ).fetchall()
+    return int(found[0][0])
+
+
+def _clean(lake: Lake, last: Manifest, *, at_once: bool) -> None:
+    """Removes manifests that nobody need read any more, then parts that none of the rest names."""
+    from storage.published import manifest
+
+    keys = [one.key for one in lake.list(MANIFESTS)]
+    keep = set(sorted(keys)[-1 if at_once else -KEPT:])  # fmt: skip
+    for key in keys:
+        if key not in keep:
+            lake.delete(key)
+    named = {part.key for key in keep for part in manifest(lake, key).parts}
+    for one in lake.list(TABLES):
+        made_by = int(one.key.rpartition("/")[2].split("-")[0])
+        if one.key not in named and made_by <= last.number:
+            lake.delete(one.key)

@@ -1,0 +1,123 @@
+"""What a home published in its lake, read by anybody: tables as they stood at one ledger sequence.
+
+A lake enters; leave the newest manifest and its tables as polars frames. Parts are kept beside the
+home by their digest, so that each is fetched once. Invariant: a part that is not what its manifest
+says is never read.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flywheel import durable
+from flywheel.errors import CorruptFile, UsageError
+from flywheel.ids import digest_bytes
+from flywheel.records import Record
+from storage.lake import Lake
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LAYOUT = 1
+MANIFESTS, TABLES = "manifests/", "tables/"
+KEYS: dict[str, tuple[str, ...]] = {
+    "traces": ("id",), "spans": ("trace_id", "id"), "tokens": ("trace_id", "span_id", "choice"),
+    "messages": ("id",), "toolsets": ("id",),
+}  # fmt: skip
+"""What names a row; of the tables that are not here its id. The row of the highest `since` stands:
+a row that was replaced is in an earlier part still."""
+
+
+class Part(Record, frozen=True, kw_only=True):
+    table: str
+    key: str
+    """In the lake."""
+    digest: str
+    bytes: int
+    rows: int
+    first: int
+    """Ledger sequences of its rows: after this one,"""
+    last: int
+    """up to this one."""
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    number: int
+    """One more than the one before; who puts it first has it."""
+    layout: int
+    home: str
+    """Id of the home that publishes here; a lake is one home's."""
+    sequence: int
+    """Of the ledger: all that was committed up to it is in the parts."""
+    erased: int
+    """Sequence of the last erasure that they are made after; 0 = none."""
+    parts: tuple[Part, ...]
+
+
+def newest(lake: Lake) -> Manifest | None:
+    """None = nothing was published.
+
+    Raises:
+        CorruptFile: it is no manifest that this program knows.
+    """
+    keys = [one.key for one in lake.list(MANIFESTS)]
+    return manifest(lake, max(keys)) if keys else None
+
+
+def manifest(lake: Lake, key: str) -> Manifest:
+    try:
+        found = msgspec.json.decode(lake.get(key), type=Manifest)
+    except (KeyError, msgspec.DecodeError) as error:
+        raise CorruptFile(f"{lake.url}/{key} is no manifest: {error}") from error
+    if found.layout != LAYOUT:
+        raise CorruptFile(f"{lake.url} is of layout {found.layout}, this program's is {LAYOUT}")
+    return found
+
+
+def key_of(number: int) -> str:
+    return f"{MANIFESTS}{number:012d}.json"
+
+
+def table(lake: Lake, of: Manifest, name: str, cache: Path) -> "pl.LazyFrame":
+    """One table, each row as it stood at the manifest's sequence.
+
+    Raises:
+        UsageError: the manifest has no such table.
+        CorruptFile: a part is not what the manifest says.
+    """
+    import polars as pl
+
+    parts = [one for one in of.parts if one.table == name]
+    if not parts:
+        names = sorted({one.table for one in of.parts})
+        raise UsageError(f"no table {name!r} was published: {', '.join(names) or 'none'} are there")
+    frames = [pl.scan_parquet(fetched(lake, one, cache)) for one in parts]
+    whole = pl.concat(frames, how="diagonal")
+    keys = KEYS.get(name, ("id",))
+    if name in ("messages", "toolsets"):
+        return whole.unique(subset=keys, keep="any")
+    rows = whole.sort("since", maintain_order=True).unique(subset=keys, keep="last")
+    if name != "tokens":
+        return rows
+    # A span that was replaced may have lost its tokens: only those of its newest row stand.
+    spans = table(lake, of, "spans", cache).select(
+        "trace_id", pl.col("id").alias("span_id"), "since"
+    )
+    return rows.join(spans, on=["trace_id", "span_id", "since"], how="semi")
+
+
+def fetched(lake: Lake, part: Part, cache: Path) -> Path:
+    """The part's file here."""
+    path = cache / f"{part.digest}.parquet"
+    if not path.is_file() or path.stat().st_size != part.bytes:
+        try:
+            data = lake.get(part.key)
+        except KeyError:
+            raise CorruptFile(
+                f"{lake.url}/{part.key} is gone: a newer manifest took its place; read that one"
+            ) from None
+        if digest_bytes(data) != part.digest:
+            raise CorruptFile(f"{lake.url}/{part.key} is not what its manifest says")
+        durable.write(path, data)
+    return path

@@ -1,0 +1,219 @@
+"""What machines share by a lake: in a folder, and on a real server of the S3 protocol."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flywheel.errors import UsageError
+from flywheel.home import Home
+from flywheel.records import Feedback, Grade, Tokens
+from storage import lake_inbox, published, queries
+from storage.committer import commit
+from storage.inbox import Inbox
+from storage.journal import Journal
+from storage.lake import FolderLake, Lake, LakeError, ObjectLake, open_lake
+from storage.mirror import brought
+from storage.publish import publish
+from storage.raw import RawStore
+from tests.storage.store_parts import everything, killed_at, spoken
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """URL of a bucket on a server of the S3 protocol."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        import fsspec
+
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    if request.param == "folder":
+        return open_lake(str(tmp_path / "lake"))
+    bucket = request.getfixturevalue("s3")
+    return open_lake(f"{bucket}/{tmp_path.name}")
+
+
+def stored(home: Home, *records: Any) -> None:
+    Inbox(home).append(records)
+    commit(home)
+
+
+def rows(lake: Lake, home: Home, name: str) -> list[dict[str, Any]]:
+    of = published.newest(lake)
+    assert of is not None
+    return published.table(lake, of, name, home.root / "parts").collect().to_dicts()
+
+
+def test_a_key_is_put_once_and_comes_back_whole(lake: Lake) -> None:
+    assert lake.put_new("a/b", b"one") and not lake.put_new("a/b", b"two")
+    assert lake.get("a/b") == b"one" and [tuple(one) for one in lake.list("a/")] == [("a/b", 3)]
+    assert list(lake.list("none/")) == []
+    with pytest.raises(KeyError):
+        lake.get("a/c")
+    lake.delete("a/b")
+    lake.delete("a/b")
+    assert list(lake.list("a/")) == []
+
+
+def test_of_many_that_put_one_key_one_wins(lake: Lake) -> None:
+    won: list[int] = []
+
+    def put(number: int) -> None:
+        if lake.put_new("x/y", str(number).encode()):
+            won.append(number)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(won) == 1 and lake.get("x/y") == str(won[0]).encode()
+
+
+def test_what_cannot_be_a_lake_or_be_reached_is_said(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url in ("ftp://x/y", "s3://"):
+        with pytest.raises(UsageError, match="FLYWHEEL_LAKE"):
+            open_lake(url)
+    with pytest.raises(LakeError, match="nothing is lost"):
+        open_lake("s3://no-such-bucket/x").put_new("a", b"")
+    assert isinstance(open_lake("file:///x"), FolderLake)
+    assert isinstance(open_lake("s3://bucket"), ObjectLake)
+
+
+def test_what_is_published_is_what_the_store_has(home: Home, lake: Lake) -> None:
+    tokens = Tokens(prompt_ids=(1,), completion_ids=(2,), logprobs=(-0.5,))
+    first, other = spoken("first", tokens=tokens), everything()
+    stored(home, first, other, Grade(trace_id=first.id, reward="r", value=0.0))
+    one = publish(home, lake)
+    assert (one.manifest, one.whole) == (1, True) and one.rows > 5
+    assert publish(home, lake).parts == 0, "nothing new"
+    stored(home, spoken("first", answer="another", span="s2", start=9_000),
+           Grade(trace_id=first.id, reward="r", value=1.0, at=5))  # fmt: skip
+    two = publish(home, lake)
+    assert (two.manifest, two.whole) == (2, False) and two.sequence > one.sequence
+    traces = {row["id"]: row for row in rows(lake, home, "traces")}
+    assert traces.keys() == {first.id, other.id} and traces[first.id]["spans"] == 2
+    assert len(rows(lake, home, "spans")) == 7 and len(rows(lake, home, "tokens")) == 3
+    assert [row["value"] for row in rows(lake, home, "grades")] == [1.0]
+    said = {row["id"] for row in rows(lake, home, "messages")}
+    named = {key for row in rows(lake, home, "spans")
+             for key in (*(row["input"] or ()), *(row["output"] or ()))}  # fmt: skip
+    assert named == said
+
+
+def test_killed_before_its_manifest_nobody_reads_what_was_written(home: Home, lake: Lake) -> None:
+    stored(home, spoken("a"))
+    publish(home, lake)
+    stored(home, spoken("b", answer="b"))
+    if isinstance(lake, FolderLake):
+        killed_at("lake.before_manifest", lambda: publish(home, lake))
+        assert len(rows(lake, home, "traces")) == 1
+        killed_at("lake.after_manifest", lambda: publish(home, lake))
+    publish(home, lake)
+    assert len(rows(lake, home, "traces")) == 2
+
+
+def test_two_publishers_end_with_one_manifest_each_and_all_rows(home: Home, lake: Lake) -> None:
+    for name in "abc":
+        stored(home, spoken(name, answer=name))
+    made: list[Any] = []
+    threads = [threading.Thread(target=lambda: made.append(publish(home, lake))) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(made) == 3 and len(rows(lake, home, "traces")) == 3
+
+
+def test_a_lake_is_one_homes(home: Home, lake: Lake, tmp_path: Path) -> None:
+    stored(home, spoken("a"))
+    publish(home, lake)
+    other = Home(tmp_path / "other")
+    stored(other, spoken("b"))
+    with pytest.raises(UsageError, match="another home's"):
+        publish(other, lake)
+
+
+def test_raw_bytes_are_fetched_where_they_are_absent(
+    home: Home, lake: Lake, tmp_path: Path
+) -> None:
+    key = RawStore(home).put(b"as it came")
+    stored(home, spoken("a", raw=key))
+    assert publish(home, lake).files == 1
+    reader = Home(tmp_path / "reader", lake=lake.url)
+    assert RawStore(reader).get(key) == b"as it came"
+    assert not brought(reader, reader.raw / "00" / "none.zst")
+    with pytest.raises(KeyError):
+        RawStore(reader).get("0" * 32)
+
+
+def test_machines_without_the_database_send_and_nothing_counts_twice(
+    home: Home, lake: Lake, tmp_path: Path
+) -> None:
+    edge = Home(tmp_path / "edge")
+    key = RawStore(edge).put(b"a body")
+    Inbox(edge).append([spoken("a", raw=key)])
+    from storage.envelope import encode
+
+    journal = Journal(edge)
+    journal.append(encode(spoken("b", answer="b")))
+    if isinstance(lake, FolderLake):
+        killed_at("lake.journal_sent", lambda: lake_inbox.send(edge, lake))
+        killed_at("lake.segment_sent", lambda: lake_inbox.send(edge, lake))
+    lake_inbox.send(edge, lake)
+    journal.append(encode(spoken("c", answer="c")))
+    journal.close()
+    assert lake_inbox.send(edge, lake).segments == 1
+    assert not Inbox(edge).pending() and not list(edge.journal.glob("*.journal"))
+    if isinstance(lake, FolderLake):
+        killed_at("lake.segment_fetched", lambda: lake_inbox.fetch(home, lake))
+    lake_inbox.fetch(home, lake)
+    commit(home)
+    assert lake_inbox.fetch(home, lake) == 0 and not list(lake.list("inbox/"))
+    found = [one.external_id for batch in queries.traces(home, project="shop") for one in batch]
+    assert sorted(found) == ["a", "b", "c"] and RawStore(home).get(key) == b"a body"
+    with pytest.raises(UsageError, match="database of its own"):
+        lake_inbox.send(home, lake)
+
+
+def test_after_an_erasure_nothing_older_is_left(home: Home, lake: Lake) -> None:
+    from flywheel.lineage import Erasure
+    from storage.database import writing
+
+    key = RawStore(home).put(b"secret body")
+    gone, stays = spoken("gone", question="secret", raw=key), spoken("stays")
+    stored(home, gone, stays, Feedback(project="shop", target=gone.id, value="secret"))
+    publish(home, lake)
+    with writing(home, wait_s=5) as database:  # as `flywheel erase` leaves a store
+        for table, column in (("traces", "id"), ("spans", "trace_id"), ("feedback", "target")):
+            database.execute(f"DELETE FROM {table} WHERE {column} = ?", [gone.id])
+        database.execute("DELETE FROM messages WHERE body LIKE '%secret%'")
+    next(home.raw.rglob("*.zst")).unlink()
+    stored(home, Erasure(id="01", asked="user x", by="ann", reason="asked", at=1))
+    again = publish(home, lake)
+    assert again.whole and [row["id"] for row in rows(lake, home, "traces")] == [stays.id]
+    assert len(list(lake.list("manifests/"))) == 1 and not list(lake.list("raw/"))
+    left = [lake.get(one.key) for one in lake.list("tables/")]
+    named = {part.key for part in published.newest(lake).parts}  # type: ignore[union-attr]
+    assert {one.key for one in lake.list("tables/")} == named and left
+    assert "secret" not in str([rows(lake, home, name) for name in ("messages", "feedback")
+                                if any(f"/{name}/" in key for key in named)])  # fmt: skip
