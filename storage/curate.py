@@ -150,6 +150,15 @@ def curate(
     return _judged(pool, bound, heldout, known)
 
 
+def features_of(bound: Iterable[tuple[str, Rule, Parameters]]) -> dict[str, Feature]:
+    """The columns that rules need beside the narrow ones."""
+    found: dict[str, Feature] = {}
+    for _, rule, parameters in bound:
+        found |= {name: FEATURES[name] for name in rule.needs}
+        found |= rule.asks(parameters) if rule.asks else {}
+    return dict(sorted(found.items()))
+
+
 def gathered(rows: Iterable[TrainingRow], count: RuleCount, pool: Pool | None = None) -> Curated:
     """Rows that were chosen already, such as what a run was trained on, as if curated."""
     pool = Pool() if pool is None else pool  # an empty one is false

@@ -4,7 +4,7 @@ Only what a rule asks for in its `needs` is computed. Each depends on its own ro
 alone, so batches may be cut anywhere. To add one: its function, and its line in the table.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +59,6 @@ FEATURES: dict[str, Feature] = {
 """answer: its plain text, in lower case. language: null = it cannot be told. measured, said: mean
 of the grades by code and judges, and of people's and feedback's. sketch: hashed words of what was
 asked and answered."""
-
-
-def with_features(
-    frame: "pl.DataFrame", rows: Sequence[TrainingRow], names: Iterable[str], known: Known
-) -> "pl.DataFrame":
-    """`frame`, parallel to `rows`, with the named features as columns beside the others."""
-    features = {name: FEATURES[name] for name in sorted(set(names))}
-    return frame.with_columns(columns_of(rows, features, known)) if features else frame
 
 
 def columns_of(

@@ -60,17 +60,24 @@ def shingled(texts: Iterable[str]) -> Shingles:
 
 
 def _joined(words: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """A hash for each three words in a row: a sum that tells their order, mixed by the finaliser of
-    SplitMix64 (Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014)."""
+    """A hash for each three words in a row: a sum that tells their order, mixed."""
     import numpy as np
 
-    one, two, three = words[:-2], words[1:-1], words[2:]
-    mixed = one * np.uint64(0x9E3779B97F4A7C15) + two * np.uint64(0xC2B2AE3D27D4EB4F)
-    mixed += three * np.uint64(0x165667B19E3779F9)
+    first, second, third = words[:-2], words[1:-1], words[2:]
+    told = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
+    told += third * np.uint64(0x165667B19E3779F9)
+    return mixed(told)
+
+
+def mixed(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """Each value's bits spread over the whole: the finaliser of SplitMix64 (Steele, Lea & Flood,
+    "Fast Splittable Pseudorandom Number Generators", 2014)."""
+    import numpy as np
+
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
+    values = values ^ (values >> np.uint64(31))
+    return values
 
 
 def once(of: "NDArray[np.int64]", values: "NDArray[np.generic]") -> "NDArray[np.int64]":

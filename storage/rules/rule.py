@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     import polars as pl
 
+    from storage.features import Feature
+
 
 class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -55,5 +57,7 @@ class Rule:
     """Takes an instance of `parameters`; gives strings parallel to the frame, null = it stays."""
     needs: tuple[str, ...] = ()
     """Keys of `storage.features.FEATURES` that must be columns of the frame."""
+    asks: "Callable[[Any], Mapping[str, Feature]] | None" = None
+    """Further columns that depend on its parameters, of which it takes an instance."""
     weigh: Callable[["pl.DataFrame", Any, Known], "pl.Series"] | None = None
     """Gives the weights of the rows that stay, parallel to them. None = they keep their own."""

@@ -4,7 +4,8 @@ from typing import Any
 
 from flywheel.records import Problem, Tokens, say
 from flywheel.rows import Signal, TrainingRow
-from storage.features import with_features
+from storage.curate import features_of
+from storage.features import columns_of
 from storage.narrow import narrow
 from storage.rules import RULES
 from storage.rules.rule import Known
@@ -47,8 +48,9 @@ def judged(
 ) -> list[str | None]:
     """What a rule says of each row; the order of `rows` stands for that of their hashes."""
     rule, known = RULES[name], known or Known(project="support")
-    frame = with_features(narrow(rows), rows, rule.needs, known)
-    return rule.judge(frame, rule.parameters.model_validate(params), known).to_list()
+    parameters = rule.parameters.model_validate(params)
+    made = columns_of(rows, features_of([(name, rule, parameters)]), known)
+    return rule.judge(narrow(rows).with_columns(made), parameters, known).to_list()
 
 
 def a_signal(value: float, kind: Any = "code", **changed: Any) -> Signal:
