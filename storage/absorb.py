@@ -7,6 +7,7 @@ understood. A line whose hash was taken in before is not read again.
 import hashlib
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,20 +40,31 @@ class Absorbed:
     counts: Counter[str] = field(default_factory=Counter)
     bad: list[tuple[Line, str]] = field(default_factory=list)
     """Lines that could not be understood, with the reason."""
+    refused: list[tuple[Line, Any]] = field(default_factory=list)
+    """Lines of what was erased, with what they say: nothing of them may stay."""
 
 
-def absorb(database: "DuckDBPyConnection", sequence: int, lines: list[Line]) -> Absorbed:
-    """Merges `lines` under ledger sequence `sequence`."""
+def absorb(
+    database: "DuckDBPyConnection",
+    sequence: int,
+    lines: list[Line],
+    refuses: Callable[[object], bool] | None = None,
+) -> Absorbed:
+    """Merges `lines` under ledger sequence `sequence`, but for records that `refuses` names."""
     done = Absorbed()
     with no_collection():
-        _absorb(database, sequence, lines, done)
+        _absorb(database, sequence, lines, done, refuses)
     return done
 
 
 def _absorb(
-    database: "DuckDBPyConnection", sequence: int, lines: list[Line], done: Absorbed
+    database: "DuckDBPyConnection",
+    sequence: int,
+    lines: list[Line],
+    done: Absorbed,
+    refuses: Callable[[object], bool] | None,
 ) -> None:
-    records = _fresh(database, sequence, lines, done)
+    records = _fresh(database, sequence, lines, done, refuses)
     if traces := [one for kind, one in records if kind == "trace"]:
         absorb_traces(database, sequence, traces, done)
     for kind in entries.TABLES:
@@ -61,7 +73,11 @@ def _absorb(
 
 
 def _fresh(
-    database: "DuckDBPyConnection", sequence: int, lines: list[Line], done: Absorbed
+    database: "DuckDBPyConnection",
+    sequence: int,
+    lines: list[Line],
+    done: Absorbed,
+    refuses: Callable[[object], bool] | None,
 ) -> list[tuple[str, Any]]:
     """What of `lines` was not taken in before, read."""
     hashed: dict[bytes, tuple[Line, str, bytes]] = {}
@@ -83,6 +99,9 @@ def _fresh(
     records, taken = [], []
     for key, (line, kind, body) in hashed.items():
         if key in new and (one := _read(line, kind, body, done)) is not None:
+            if refuses is not None and refuses(one):
+                done.refused.append((line, one))
+                continue
             records.append((kind, one))
             taken.append((key, sequence))
     insert(database, "parts", {"hash": "BLOB", "sequence": "BIGINT"}, taken)

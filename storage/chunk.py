@@ -12,6 +12,7 @@ from typing import Any
 
 from flywheel.errors import BadRecord
 from flywheel.records import Feedback, Trace
+from storage.belonging import NOBODY, Belonging, owned
 from storage.formats import FORMATS
 from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
@@ -31,13 +32,22 @@ class ChunkRead:
     rejects: list[tuple[int, BadRecord, bytes | str]] = field(default_factory=list)
     """Lines from the chunk's first row on, why, and the bytes; of a part of a row, the row's key in
     the raw store."""
+    told: Belonging = NOBODY
+    """Whose the traces are, where they do not say it themselves."""
+    refused: int = 0
+    """Records of what was erased, which are not among the others."""
 
 
 def read_chunk(
-    chunk: list[Row], raw: str, project: str, format: str, keep: Callable[[bytes], str]
+    chunk: list[Row],
+    raw: str,
+    project: str,
+    format: str,
+    keep: Callable[[bytes], str],
+    told: Belonging = NOBODY,
 ) -> ChunkRead:
     """Reads every row of `chunk`, whose bytes stand in the raw store under `raw`, joined by \\n."""
-    read = ChunkRead()
+    read = ChunkRead(told=told)
     first = chunk[0].number
     seen: dict[bytes, tuple[int, str | None]] = {}
     name = None if format == "auto" else format
@@ -103,9 +113,9 @@ def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: i
     read.formats[name] += 1
     for trace in parsed.traces:
         read.spans += len(trace.spans)
+        read.records.append(owned(trace, read.told))
     read.traces += len(parsed.traces)
     read.feedback += len(parsed.feedback)
-    read.records.extend(parsed.traces)
     read.records.extend(parsed.feedback)
     if parsed.unmapped:
         read.unmapped.update(parsed.unmapped)

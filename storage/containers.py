@@ -131,12 +131,12 @@ def _parquet(file: IO[bytes], inside: str) -> Iterator[Window]:
     try:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=512):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                yield Window(_cells(column.to_pylist()), f"{inside}{name}")
+                yield Window(cells(column.to_pylist()), f"{inside}{name}")
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it is no Parquet file that can be read: {error}") from error
 
 
-def _cells(values: list[object]) -> bytes:
+def cells(values: list[object]) -> bytes:
     """Cells beside each other; lists as JSON, so that token ids are found in them."""
     texts = []
     for value in values:
@@ -170,7 +170,7 @@ def _sqlite(path: Path) -> Iterator[Window]:
                 quoted = name.replace('"', '""')
                 cursor = database.execute(f'SELECT * FROM "{quoted}"')
                 while rows := cursor.fetchmany(500):
-                    yield Window(_cells([cell for row in rows for cell in row]), name)
+                    yield Window(cells([cell for row in rows for cell in row]), name)
         finally:
             database.close()
     except sqlite3.Error as error:

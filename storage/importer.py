@@ -20,6 +20,7 @@ from flywheel.ids import digest, digest_bytes
 from flywheel.progress import report
 from flywheel.records import Record
 from storage import receipts
+from storage.belonging import NOBODY, Belonging
 from storage.committer import commit
 from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
@@ -31,7 +32,7 @@ from storage.taking import Taking
 from storage.whole import joined
 from storage.zip_in import is_zip, zip_files
 
-READER = 3
+READER = 4
 """Raised when formats read rows otherwise than before, so that known chunks are read again."""
 MOST_REJECTS = 10_000
 """Rejects that a report names; all are counted, and all are in the quarantine."""
@@ -55,6 +56,8 @@ class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Rows understood, by format."""
     rejects: tuple[Reject, ...] = ()
     """The first MOST_REJECTS of the quarantined."""
+    refused: int = 0
+    """Records of what was erased, which came again; nothing of them was kept."""
     readable: int = 0
     """Rows understood, known ones included. 0 = nothing was readable."""
 
@@ -67,9 +70,11 @@ class _Tally:
     formats: Counter[str] = field(default_factory=Counter)
     unmapped: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
+    refused: int = 0
 
     def add(self, path: str, first: int, receipt: Receipt) -> None:
         self.spans += receipt.spans
+        self.refused += receipt.refused
         self.formats.update(receipt.formats)
         self.unmapped.update(receipt.unmapped)
         self.quarantined += len(receipt.rejects)
@@ -85,12 +90,14 @@ def import_path(
     project: str,
     format: str = "auto",
     max_line: int = 64 * 2**20,
+    told: Belonging = NOBODY,
 ) -> ImportReport:
     """Imports a file, or every file of a folder, or several of these.
 
     Args:
         format: a key of FORMATS; "auto" tells by each row.
         max_line: bytes that one row may have.
+        told: whose the traces are, where they do not say it themselves; a refusal always counts.
 
     Raises:
         UsageError: no such format.
@@ -130,6 +137,7 @@ def import_path(
         unmapped_fields=dict(sorted(tally.unmapped.items())),
         formats=dict(sorted(tally.formats.items())),
         rejects=tuple(tally.rejects),
+        refused=tally.refused,
         readable=sum(tally.formats.values()),
     )
 
@@ -186,6 +194,8 @@ class _Import:
             feedback=read.feedback,
             formats=dict(read.formats),
             unmapped=dict(read.unmapped),
+            refused=read.refused,
+            raw=key,
             rejects=tuple(
                 Reject(path="", line=line, field=error.field, reason=error.reason, kept=kept)
                 for line, error, _ in read.rejects

@@ -67,16 +67,21 @@ class Search:
         self.needles = needles
         self._kinds: dict[str, tuple[str, str | None]] = {}
         """Bytes (as Latin-1) -> what they are, and the id that must stand alone."""
+        self._of: dict[str, str | tuple[int, ...]] = {}
+        """The same bytes -> the needle that they are a form of."""
         for one in self.ids:
             alone = None if len(one) >= _ALONE else one
             for form in _forms(one):
                 self._kinds[_bytes(form)] = ("id", alone and form)
+                self._of[_bytes(form)] = one
         for one in needles.texts:
             for form in _forms(one):
                 self._kinds[_bytes(form)] = ("text", None)
+                self._of[_bytes(form)] = one
         for tokens in needles.tokens:
             for data in _token_forms(tokens):
                 self._kinds[data.decode("latin-1")] = ("tokens", None)
+                self._of[data.decode("latin-1")] = tokens
 
     @property
     def empty(self) -> bool:
@@ -116,19 +121,33 @@ class Search:
                 found.append((at, kind))
         return found
 
+    def matched(self, windows: Sequence[bytes]) -> set[str | tuple[int, ...]]:
+        """Which needles some of `windows` hold, themselves."""
+        import polars as pl
+
+        if self.empty or not windows:
+            return set()
+        series = pl.Series([window.decode("latin-1") for window in windows], dtype=pl.String)
+        some = series.filter(series.str.contains_any(self._patterns))
+        found: set[str | tuple[int, ...]] = set()
+        for text in some.to_list():
+            forms = pl.Series([text]).str.extract_many(self._patterns, overlapping=True)[0]
+            for form in dict.fromkeys(forms):
+                if self._kind(text, (form,)) is not None:
+                    found.add(self._of[form])
+        return found
+
     def holds(self, data: bytes) -> bool:
         return bool(self.hits([data]))
 
-    def said(self, text: str) -> bool:
-        return self.holds(text.encode("utf-8", "surrogatepass"))
-
-    def spans(self, data: bytes) -> list[tuple[int, int]]:
+    def places(self, data: bytes) -> list[tuple[int, int]]:
         """Where in `data` they stand: (offset, length), in order; they may overlap."""
+        import polars as pl
+
         text = data.decode("latin-1")
         found = []
-        for form, (_, alone) in self._kinds.items():
-            if form not in text:
-                continue
+        for form in set(pl.Series([text]).str.extract_many(self._patterns, overlapping=True)[0]):
+            alone = self._kinds[form][1]
             expression = _alone(alone) if alone else re.compile(re.escape(form))
             found += [(one.start(), len(form)) for one in expression.finditer(text)]
         return sorted(found)

@@ -5,6 +5,7 @@ or stands in the committer's ledger. Invariant: a receipt that is lost, or of an
 time and changes nothing.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,9 @@ class Receipt(Record, frozen=True, kw_only=True):
     """Rows understood, by format."""
     unmapped: dict[str, int]
     rejects: tuple[Reject, ...]
+    refused: int = 0
+    raw: str = ""
+    """The chunk's key in the raw store."""
 
 
 class Stored(NamedTuple):
@@ -84,6 +88,18 @@ def load(home: Home, segment: str) -> Receipt | None:
 
 def save(home: Home, segment: str, receipt: Receipt) -> None:
     durable.write(_path(home, segment), msgspec.json.encode(receipt))
+
+
+def drop(home: Home, raws: Collection[str]) -> int:
+    """Removes the receipts of chunks that stood under `raws`: they are read again when they come
+    again. Returns how many."""
+    gone = 0
+    for path in home.imports.glob("*.json") if raws else ():
+        receipt = load(home, path.stem)
+        if receipt is None or receipt.raw in ("", *raws):
+            path.unlink(missing_ok=True)
+            gone += 1
+    return gone
 
 
 def _path(home: Home, segment: str) -> Path:

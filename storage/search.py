@@ -134,6 +134,8 @@ def forget(home: Home, project: str, ids: Sequence[str]) -> None:
                     [one],
                 )
                 index.execute("DELETE FROM docs WHERE trace_id = ?", [one])
+                # Where the index had come to: from there a few are indexed once more.
+                index.execute("UPDATE state SET id = '' WHERE id = ?", [one])
             index.execute("UPDATE state SET indexed = (SELECT count(*) FROM docs)")
             index.execute("INSERT INTO words (words) VALUES ('optimize')")
             index.commit()

@@ -11,14 +11,17 @@ import msgspec
 
 from flywheel.errors import BadRecord
 from flywheel.home import Home
+from storage.belonging import NOBODY, Belonging
 from storage.chunk import ChunkRead, read_chunk
 from storage.envelope import encode
 from storage.inbox import Inbox
 from storage.prepared import Unprepared, prepare
 from storage.quarantine import quarantine
 from storage.raw import RawStore
+from storage.refused_rows import Keeping
 from storage.rows import no_collection
 from storage.rows_in import Row
+from storage.tombstones import tombstones
 
 
 class Taken(NamedTuple):
@@ -32,11 +35,15 @@ class Taking:
 
     Args:
         format: a key of FORMATS; "auto" tells by each row.
+        told: whose the traces are, where they do not say it themselves.
     """
 
-    def __init__(self, home: Home, project: str, format: str = "auto") -> None:
+    def __init__(
+        self, home: Home, project: str, format: str = "auto", told: Belonging = NOBODY
+    ) -> None:
         self._home, self._project, self._format = home, project, format
-        self._inbox, self._store = Inbox(home), RawStore(home)
+        self._inbox, self._store, self._told = Inbox(home), RawStore(home), told
+        self._stones = tombstones(home)
 
     def take(self, segment: str, chunk: list[Row], data: bytes, key: str) -> Taken:
         """
@@ -47,7 +54,10 @@ class Taking:
             Full: no space left; what was written stays, and is found again by the next try.
         """
         with no_collection():
-            read = read_chunk(chunk, key, self._project, self._format, self._store.put)
+            keep = Keeping(self._store)
+            read = read_chunk(chunk, key, self._project, self._format, keep.put, self._told)
+        if self._stones:
+            data = keep.without_erased(read, data, key, self._stones)
         if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
             self._store.put(data)
         if read.records:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flywheel import durable
 from flywheel.home import Home
-from flywheel.records import Trace
+from flywheel.records import Feedback, Grade, Trace
 from storage.database import reading
 from storage.rows import insert
 
@@ -36,22 +36,37 @@ class Tombstones:
         self._key, self._erased = key, erased
         self._known: dict[tuple[str, str, str], int] = {}
 
-    def refuses(self, trace: Trace) -> bool:
-        """Whether it was erased, or is of somebody whose data was and began before that."""
-        if not self._erased:
-            return False
-        if hashed(self._key, "trace", "", trace.id) in self._erased:
+    def __bool__(self) -> bool:
+        return bool(self._erased)
+
+    def refuses(self, record: object) -> bool:
+        """Whether it is, or is about, what was erased; or is of somebody whose data was, and began
+        before that."""
+        if isinstance(record, Trace):
+            return self._trace(record)
+        if isinstance(record, Grade):
+            return self._forever("trace", record.trace_id)
+        if isinstance(record, Feedback):
+            talk = record.target if record.target_kind == "conversation" else None
+            until = self._latest(record.project, (record.by, None, talk))
+            return record.at <= until or self._forever("trace", record.target)
+        return False
+
+    def _trace(self, trace: Trace) -> bool:
+        if self._forever("trace", trace.id):
             return True
-        until = max(
-            self._until(kind, trace.project, value)
-            for kind, value in zip(
-                _KINDS, (trace.user, trace.tenant, trace.conversation), strict=True
-            )
-        )
+        until = self._latest(trace.project, (trace.user, trace.tenant, trace.conversation))
         if until < 0:
             return False
         started = min((span.start for span in trace.spans if span.start is not None), default=None)
         return started is None or started <= until
+
+    def _forever(self, kind: str, value: str) -> bool:
+        return hashed(self._key, kind, "", value) in self._erased
+
+    def _latest(self, project: str, values: tuple[str | None, str | None, str | None]) -> int:
+        pairs = zip(_KINDS, values, strict=True)
+        return max(self._until(kind, project, value) for kind, value in pairs)
 
     def _until(self, kind: str, project: str, value: str | None) -> int:
         if value is None:
