@@ -11,6 +11,7 @@ from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
 from tasks.gates import Verdict
 from tasks.known import known, rehearsed
+from tasks.recipes import product_of, recipe_of
 from tasks.rl_problems import held_out_of, is_online, posed, rows_of, store
 from tasks.step import step
 from tasks.turns import Turn, environment_of, home, note, project_of
@@ -37,8 +38,10 @@ def curate_dataset(turn: Turn, rollouts: dict[str, Any]) -> Verdict:
         made = selected(turn, rows_to_train(turn, rollouts, beside), beside, pool, heldout)
         earlier = made.frame["rehearsed"].drop_nulls().unique().sort()
         dataset = write_dataset(
-            home(), turn.project, made, parents=(turn.run_id, *earlier), rules=rules_of(turn)
-        )
+            home(), turn.project, made, parents=(turn.run_id, *earlier), rules=rules_of(turn),
+            product=product_of(project),
+            recipe=recipe_of(turn, heldout, rollouts["problems"] if is_online(project) else ()),
+        )  # fmt: skip
     said = judge_dataset(
         turn,
         dataset,

@@ -48,7 +48,7 @@ def decision(
         reason=said["reason"],
         by=by,
         at=moment(home()),
-        run_id=turn.run_id,
+        run_id=None if turn.looked else turn.run_id,
         **more,
     )
 

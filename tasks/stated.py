@@ -38,7 +38,7 @@ def stated(turn: Turn) -> Iterator[tuple[TrainingRow, TrainingRow]]:
                 msgspec.structs.replace(better, confirmed_by="feedback"),
                 msgspec.structs.replace(worse, confirmed_by="feedback"),
             )
-    if found:
+    if found and not turn.looked:
         note(turn, "stated", {"preferences": len(found), "left_out": dict(left.most_common())})
 
 

@@ -1,0 +1,144 @@
+"""Products that people ask for, made of what a real store has, and made again from their manifests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from flywheel.errors import Refused, UsageError
+from flywheel.home import Home
+from flywheel.lineage import Dataset
+from flywheel.records import Problem, say
+from flywheel.settings import Settings
+from storage.dataset_records import found
+from storage.datasets import manifest_of, read_dataset, verified
+from storage.queries import records
+from tasks.products import make
+from tasks.rebuild import rebuild
+from tests.tasks.test_preferences import ENVIRONMENT, graded, put, reviewed, trace
+
+PROJECT = """
+name = "desk"
+model.base = "base"
+environment.path = "environment.py:Desk"
+[curate]
+sources = ["recorded"]
+min_rows = 2
+rules = [{name = "fidelity", accept = ["trainable", "renderable"]}, {name = "min_reward", value = 1.0}]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    place = Settings().at()
+    place.root.mkdir()
+    (tmp_path / "environment.py").write_text(ENVIRONMENT)
+    (tmp_path / "flywheel.toml").write_text(PROJECT)
+    return place
+
+
+def problem(k: int, split: str = "train") -> Problem:
+    return Problem(environment="desk", messages=(say("user", f"posed {k} {split}"),), answer=str(k),
+                   text=f"posed {k} {split}", split=split)  # type: ignore[arg-type]  # fmt: skip
+
+
+def filled(home: Home) -> None:
+    put(
+        home,
+        *(trace(f"t{k}", f"ask number {k} of many", f"answer {k}") for k in range(6)),
+        *(graded(f"t{k}", float(k != 5)) for k in range(6)),
+        reviewed("t0", "accepted"), reviewed("t1", "rejected"),
+        reviewed("t2", "corrected", "better"),
+        *(problem(k) for k in range(3)), problem(9, "heldout"),
+    )  # fmt: skip
+
+
+def made(home: Home, tmp_path: Path, product: Any) -> Dataset:
+    said = make(str(tmp_path), product)
+    assert said["product"] == product
+    return found(home, said["id"])
+
+
+def test_each_product_is_made_of_what_the_store_has(home: Home, tmp_path: Path) -> None:
+    filled(home)
+    rows = made(home, tmp_path, "rows")
+    assert rows.gate_passed and rows.gate_report and rows.product == "rows" and not rows.parents
+    assert {row.completion.text for row in read_dataset(home, rows)} == {
+        f"answer {k}" for k in range(5)
+    }
+    pairs = read_dataset(home, made(home, tmp_path, "preferences"))
+    assert {(row.label, row.completion.text) for row in pairs} == {
+        ("chosen", "better"), ("rejected", "answer 2"),
+    }  # fmt: skip
+    verdicts = made(home, tmp_path, "calibration")
+    assert {(row.completion.text, row.label) for row in read_dataset(home, verdicts)} == {
+        ("answer 0", "desirable"), ("answer 1", "undesirable"), ("answer 2", "undesirable"),
+    }  # fmt: skip
+    assert verdicts.gate_passed is None
+    posed = read_dataset(home, made(home, tmp_path, "problems"))
+    assert sorted(row.truth or "" for row in posed) == ['"0"', '"1"', '"2"']
+    (asked,) = read_dataset(home, made(home, tmp_path, "evaluation"))
+    assert asked.messages == (say("user", "posed 9 heldout"),) and asked.environment == "desk"
+    decided = records(home, "decision", project="desk")
+    assert {one.run_id for one in decided} == {None}
+    assert {one.evidence["dataset"] for one in decided if one.gate == "data"} >= {rows.id}
+    assert not home.runs.exists() or not any(home.runs.iterdir())
+
+
+def test_making_it_again_is_the_same_dataset_and_a_refused_one_says_why(
+    home: Home, tmp_path: Path
+) -> None:
+    filled(home)
+    assert made(home, tmp_path, "rows").id == made(home, tmp_path, "rows").id
+    (tmp_path / "flywheel.toml").write_text(PROJECT.replace("min_rows = 2", "min_rows = 20"))
+    said = make(str(tmp_path), "rows")
+    assert said["gate_passed"] is False and "at least 20" in said["reason"]
+
+
+@pytest.mark.parametrize("product", ["rows", "preferences", "calibration", "problems"])
+def test_what_came_since_changes_nothing_of_what_is_rebuilt(
+    home: Home, tmp_path: Path, product: str
+) -> None:
+    filled(home)
+    dataset = made(home, tmp_path, product)
+    put(home, trace("late", "asked later on", "late"), graded("late", 1.0), problem(77))
+    put(home, graded("t5", 1.0, grader="another version"))
+    (tmp_path / "flywheel.toml").write_text(PROJECT.replace("value = 1.0", "value = 0.0"))
+    said = rebuild(dataset)
+    assert said["same"] and not said["restored"] and said["rebuilt"] == said["content"], said
+    assert made(home, tmp_path, "rows").rows == 7, "now it would be another one"
+
+
+def test_a_damaged_file_is_put_back(home: Home, tmp_path: Path) -> None:
+    filled(home)
+    dataset = made(home, tmp_path, "rows")
+    (home.path(dataset.path) / "rows.parquet").write_bytes(b"torn")
+    assert rebuild(dataset)["restored"]
+    assert verified(home, dataset).rows == 5 and not any(home.pools.iterdir())
+
+
+def test_what_came_out_otherwise_is_said_with_the_reason(home: Home, tmp_path: Path) -> None:
+    filled(home)
+    dataset = made(home, tmp_path, "rows")
+    put(home, graded("t0", 0.5, at=5))
+    said = rebuild(dataset)
+    assert (said["same"], said["missing"], said["added"]) == (False, 1, 0)
+    assert "given anew" in said["why"][0]
+    (tmp_path / "environment.py").write_text(ENVIRONMENT + "\n# changed\n")
+    assert "environment's code is another one" in rebuild(dataset)["why"][0]
+
+
+def test_what_cannot_be_rebuilt_is_told(home: Home, tmp_path: Path) -> None:
+    filled(home)
+    dataset = made(home, tmp_path, "rows")
+    with pytest.raises(Refused, match="was retired: erased"):
+        rebuild(msgspec.structs.replace(dataset, retired="erased"))
+    path = home.path(dataset.path) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"recipe": None}))
+    assert manifest_of(home, dataset).recipe is None
+    with pytest.raises(UsageError, match="does not say what it was made of"):
+        rebuild(dataset)
