@@ -142,8 +142,7 @@ def curate(
     known = known or Known()
     if not isinstance(heldout, Heldout):
         heldout = Heldout(heldout, near_duplicate)
-    needs = {name for _, rule, _ in bound for name in rule.needs}
-    features = {name: FEATURES[name] for name in sorted(needs)} | {LEAK: _leaks_of(heldout)}
+    features = features_of(bound) | {LEAK: _leaks_of(heldout)}
     pool = Pool() if pool is None else pool  # an empty one is false
     for batch in _batches(rows):
         pool.add(batch, features, known)
