@@ -264,6 +264,8 @@ def trace_id(project: str, source: str, external_id: str) -> str:
 def model_spans(trace: Trace) -> list[Span]:
     """The model calls, in order of time (unknown times first, then by id)."""
     calls = [span for span in trace.spans if span.call is not None]
+    if len(calls) < 2:
+        return calls
     return sorted(calls, key=lambda span: (span.start or 0, span.id))
 
 

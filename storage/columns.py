@@ -91,6 +91,7 @@ class Rows:
         self.messages: dict[str, tuple[str, str, bytes, int]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
         self._keys: dict[int, tuple[Message, str]] = {}
+        self._said: dict[int, tuple[ModelCall, str]] = {}
 
     def add_trace(self, seen: Trace, *, raws: list[str], absent: bool) -> None:
         """`seen`: judged, as readers see it."""
@@ -123,10 +124,12 @@ class Rows:
             sampling=call.sampling, usage_reason=usage.reason,
             cache_write_tokens=usage.cache_write_tokens,
         )  # fmt: skip
+        asked = [self._message(one) for one in call.input]
+        answered = [self._message(choice.message) for choice in call.choices]
+        self._said[id(call)] = (call, "".join(asked) + "".join(answered))
         self.spans.append((
-            *common, [self._message(one) for one in call.input],
-            [self._message(choice.message) for choice in call.choices],
-            [choice.finish_reason for choice in call.choices], self._tools(call.tools), call.model,
+            *common, asked, answered, [choice.finish_reason for choice in call.choices],
+            self._tools(call.tools), call.model,
             call.response_model, call.deployment, call.routing_probability, usage.input_tokens,
             usage.cached_input_tokens, usage.output_tokens, usage.reasoning_tokens, call.cost_usd,
             call.cached, _or_none(rest),
@@ -141,12 +144,14 @@ class Rows:
 
     def _content(self, trace: Trace) -> str | None:
         """A hash of what was said in the trace's model calls, without ids and times."""
-        said = [
-            "".join(map(self._message, (*span.call.input, *(one.message for one in choices))))
-            for span in trace.spans
-            if span.call and (choices := span.call.choices)
-        ]
+        said = [self._words(span.call) for span in trace.spans if span.call and span.call.choices]
         return digest_bytes("\n".join(sorted(said)).encode()) if said else None
+
+    def _words(self, call: ModelCall) -> str:
+        """The keys of all that was said in a call."""
+        if (known := self._said.get(id(call))) is not None:
+            return known[1]
+        return "".join(map(self._message, (*call.input, *(one.message for one in call.choices))))
 
     def _message(self, message: Message) -> str:
         if (known := self._keys.get(id(message))) is not None:

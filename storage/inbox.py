@@ -127,6 +127,15 @@ def lines_of(plain: bytes) -> list[bytes]:
     return lines
 
 
+def holds_rows(path: Path) -> bool:
+    """Whether a segment holds rows that are ready, by its first bytes."""
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as plain:
+        try:
+            return bool(plain.read(len(prepared.HEADER)) == prepared.HEADER)
+        except zstandard.ZstdError:
+            return False
+
+
 def name_of(path: Path) -> str:
     return unquote(path.name.removesuffix(_SUFFIX))
 
