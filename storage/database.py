@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from flywheel.errors import Busy, CorruptFile, FlywheelError, Full
 from flywheel.home import Home
-from storage import schema
+from storage import ducklake, schema
 from storage.locks import held
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def writing(home: Home, *, wait_s: float) -> Iterator["DuckDBPyConnection"]:
 
     home.root.mkdir(parents=True, exist_ok=True)
     busy = f"another process commits to {home.database}: wait for it and run again"
-    with held(_door(home), wait_s=wait_s, busy=busy):
+    with (
+        held(_door(home), wait_s=wait_s, busy=busy),
+        ducklake.committing(home, wait_s=wait_s),
+    ):
         database = _opened(home, read_only=False, wait_s=wait_s)
         try:
             schema.migrate(database)
@@ -54,7 +57,7 @@ def reading(home: Home, *, wait_s: float = 120.0) -> Iterator["DuckDBPyConnectio
     Raises:
         Busy: a commit held it for longer than `wait_s`.
     """
-    if not home.database.exists():
+    if not exists(home):
         yield None
         return
     import duckdb
@@ -83,7 +86,7 @@ def outdated(home: Home, *, wait_s: float) -> bool:
     Raises:
         Busy: a commit held it for longer than `wait_s`.
     """
-    if not home.database.exists():
+    if not exists(home):
         return False
     busy = f"{home.database} is being written to: wait for the commit and run again"
     with held(_door(home), wait_s=wait_s, busy=busy, shared=True):
@@ -92,6 +95,11 @@ def outdated(home: Home, *, wait_s: float) -> bool:
         return 0 < schema.version(database) < schema.newest()
     finally:
         database.close()
+
+
+def exists(home: Home) -> bool:
+    """Whether there may be a database: on DuckLake the catalogue says."""
+    return home.catalog is not None or home.database.exists()
 
 
 def _door(home: Home) -> Path:
@@ -105,10 +113,12 @@ def _opened(home: Home, *, read_only: bool, wait_s: float) -> "DuckDBPyConnectio
     # file at once, not into the log beside it first.
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 2 if read_only else 1,
-        "checkpoint_threshold": "1MB",
         "memory_limit": _MEMORY,
         "preserve_insertion_order": False,
+        "checkpoint_threshold": "1MB",
     }
+    if home.catalog is not None:
+        return ducklake.opened(home, config)
     until = time.monotonic() + wait_s
     while True:
         try:

@@ -16,6 +16,7 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.records import Record
 from storage import inbox, journal
+from storage.database import exists
 from storage.home_id import home_id
 from storage.lake import Lake, open_lake
 from storage.quarantine import quarantine
@@ -38,7 +39,7 @@ def send(home: Home, lake: Lake) -> Sent:
         UsageError: this home commits for itself.
         LakeError: the lake cannot be reached; what was not sent waits here.
     """
-    if home.database.exists():
+    if exists(home):
         raise UsageError(
             f"{home.root} has a database of its own: `flywheel ingest` commits here, and "
             "`flywheel publish` shares it"
