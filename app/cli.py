@@ -37,6 +37,7 @@ COMMANDS = {
     "judge": "A model that judges: its cost, its agreement with people, a trial.",
     "curate": "Sample, grade and select: the open turn's dataset.",
     "datasets": "Datasets: listed, shown, compared, exported, made, rebuilt.",
+    "fidelity": "What of each source can be trained on, and what its sender must change.",
     "explain": "Why a trace is, or is not, in a dataset.",
     "train": "Train the open turn's candidate.",
     "evaluate": "Compare the open turn's candidate with the champion.",

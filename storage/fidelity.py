@@ -14,6 +14,7 @@ from flywheel.records import (
     Image,
     Message,
     ModelCall,
+    Refusal,
     Span,
     ToolCall,
     Trace,
@@ -87,7 +88,12 @@ def _unclear(call: ModelCall) -> Iterator[str]:
     """What keeps messages from being turned into tokens."""
     if not call.input:
         yield "no prompt"
-    messages = (*call.input, call.choices[0].message)
+    choice = call.choices[0]
+    if choice.finish_reason == "content_filter":
+        yield "the answer is a refusal: a filter stopped it"
+    elif any(isinstance(part, Refusal) for part in choice.message.parts):
+        yield "the answer is a refusal"
+    messages = (*call.input, choice.message)
     if call.tools is None and any(_calls_tools(message) for message in messages):
         yield "tools were not recorded though they were called"
     for message in messages:

@@ -52,6 +52,8 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
     rest = context.rest()
     response = _response(row.get("response"))
     call, error = _call(row, response, rest)
+    if error is None and isinstance(row.get("response"), str | list) and _breaks_off(call):
+        error = "the stream breaks off before its end"
     request = row.get("request")
     heard = Heard(
         call,
@@ -125,6 +127,11 @@ def _call(
         cached=cached,
     )
     return call, _error(response.get("error"), choices)
+
+
+def _breaks_off(call: ModelCall) -> bool:
+    """Of a stream: its last chunk says how each answer ended."""
+    return any(choice.finish_reason is None for choice in call.choices)
 
 
 def _sampling(request: dict[str, Any]) -> Sampling:
