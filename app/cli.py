@@ -50,6 +50,7 @@ COMMANDS = {
     "eval": "Try any model on any environment.",
     "replay": "Recorded traces under another version of a reward.",
     "env": "Environments: written, checked, built, listed.",
+    "erase": "Take all that is somebody's out of the home, and show that nothing is left.",
     "status": "What serves, what runs, what waits.",
     "usage": "Calls, tokens and dollars by project, key, deployment or day.",
     "lineage": "The chain from a deployment to the traces that made it, and back.",

@@ -85,6 +85,8 @@ class ScheduleSection(Section):
     """One whole turn."""
     registry: Every = 60
     """How often it looks for what people asked for in MLflow."""
+    retention: Every = "40 3 * * *"
+    """Erases what may be kept no longer."""
     enough_graded: int | None = Field(500, ge=1)
     """Traces graded since the last turn that start one; None = never."""
     drift: float | None = Field(0.15, gt=0)
@@ -93,7 +95,7 @@ class ScheduleSection(Section):
     drift_traces: int = Field(200, ge=10)
     """Graded traces that each of the two means is taken over."""
 
-    @field_validator("ingest", "grade", "curate", "turn", "registry")
+    @field_validator("ingest", "grade", "curate", "turn", "registry", "retention")
     @classmethod
     def _known_every(cls, value: Every) -> Every:
         if isinstance(value, int):

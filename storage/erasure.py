@@ -32,8 +32,8 @@ from storage.moments import moment
 from storage.needles import Search
 from storage.raw_anew import raw_anew
 from storage.reach import Asked, Reached, reach
-from storage.removing import remove, rewrite, scrub_records
 from storage.receipts import drop as drop_receipts
+from storage.removing import remove, rewrite, scrub_records
 from storage.rows import fetch
 from storage.scrub import scrub
 from storage.search import forget

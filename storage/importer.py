@@ -50,8 +50,8 @@ class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     quarantined: int
     """Rows, parts of rows and files that could not be understood."""
     unmapped_fields: dict[str, int]
-    """Values that no record field holds, by dotted path: they stand among the attributes, or only in
-    the row itself (`Trace.raw`) where they merely place it."""
+    """Values that no record field holds, by dotted path: they stand among the attributes, or only
+    in the row itself (`Trace.raw`) where they merely place it."""
     formats: dict[str, int]
     """Rows understood, by format."""
     rejects: tuple[Reject, ...] = ()
@@ -107,7 +107,7 @@ def import_path(
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"no format {format!r}: auto, {', '.join(FORMATS)} are there")
     before = receipts.stored(home, project)
-    importing = _Import(home, project, format, receipts.committed_segments(home))
+    importing = _Import(home, project, format, receipts.committed_segments(home), told)
     tally = importing.tally
     paths = [path] if isinstance(path, Path | str) else path
     found = [file for one in paths for file in files_under(Path(one))]
@@ -168,9 +168,11 @@ def _readable(path: Path) -> str:
 class _Import:
     """One import under way."""
 
-    def __init__(self, home: Home, project: str, format: str, known: frozenset[str]) -> None:
+    def __init__(
+        self, home: Home, project: str, format: str, known: frozenset[str], told: Belonging
+    ) -> None:
         self.home, self.project, self.format, self.known = home, project, format, known
-        self.taking = Taking(home, project, format)
+        self.taking, self.told = Taking(home, project, format, told), told
         self.tally = _Tally()
 
     def chunk(self, path: str, chunk: list[Row]) -> None:
@@ -179,7 +181,8 @@ class _Import:
         problems = [(at, row.problem) for at, row in enumerate(chunk) if row.problem]
         key = digest_bytes(data)
         shape = (len(chunk), chunk[-1].number - chunk[0].number, problems)
-        segment = "import-" + digest(self.project, self.format, READER, key, shape)
+        said = () if self.told == NOBODY else (self.told,)
+        segment = "import-" + digest(self.project, self.format, READER, key, shape, *said)
         receipt = receipts.load(self.home, segment) if segment in self.known else None
         if receipt is None:
             with no_collection():

@@ -69,5 +69,6 @@ def command(
 
 def short_of_a_minute(project: "Project") -> dict[str, int]:
     """The flows that are to start more often than runs of them may end."""
-    given = project.schedule.model_dump(include={"ingest", "grade", "curate", "turn", "registry"})
+    flows = {"ingest", "grade", "curate", "turn", "registry", "retention"}
+    given = project.schedule.model_dump(include=flows)
     return {name: every for name, every in given.items() if isinstance(every, int) and every < 60}

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 import msgspec
@@ -21,22 +22,40 @@ from app.start import start
     type=click.Path(path_type=Path),
     help='Folder of the project that the traces are of. [default: the one here, else "default"]',
 )
+@click.option("--tenant", help="Whose data it is, where the files do not say.")
+@click.option(
+    "--consent",
+    type=click.Choice(["granted", "denied"]),
+    help="Whether it may be learnt from; what a file denies stays denied.",
+)
+@click.option("--expires", help="When it must be gone, as 2027-01-31; the earliest counts.")
 @click.option(
     "--max-line", type=click.IntRange(1), default=64 * 2**20, help="Bytes a line may have."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(
-    paths: tuple[Path, ...], form: str, project: Path | None, max_line: int, as_json: bool
+    paths: tuple[Path, ...],
+    form: str,
+    project: Path | None,
+    tenant: str | None,
+    consent: Literal["granted", "denied"] | None,
+    expires: str | None,
+    max_line: int,
+    as_json: bool,
 ) -> None:
     """Import each PATH, a file or a folder of them (plain, .gz, .zst), into the store.
 
     Rows that cannot be understood are quarantined and named; exit code 1 if none could.
     """
     settings = start(progress=True)
+    from storage.belonging import Belonging, expiry
     from storage.importer import import_path
 
     name = project_name(project)
-    report = import_path(settings.at(), paths, project=name, format=form, max_line=max_line)
+    told = Belonging(tenant, consent, None if expires is None else expiry(expires))
+    report = import_path(
+        settings.at(), paths, project=name, format=form, max_line=max_line, told=told
+    )
     found = {"project": name, **msgspec.to_builtins(report)}
     if as_json:
         echo_json(found)

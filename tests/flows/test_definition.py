@@ -13,7 +13,7 @@ from tests.app.calling import call
 
 ROOT = Path(__file__).resolve().parents[2]
 SORTING = ROOT / "tests" / "sorting"
-FLOWS = {"ingest", "grade", "curate", "turn", "registry", "trial"}
+FLOWS = {"ingest", "grade", "curate", "turn", "registry", "retention", "trial"}
 
 
 @pytest.fixture
