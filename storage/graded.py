@@ -58,15 +58,24 @@ def first_and_last(home: Home, project: str, deployment: str, size: int) -> Mean
     return Means(traces=int(count), first=first, last=last)
 
 
-def pass_rates(home: Home, project: str, deployment: str) -> dict[str, tuple[float, int]]:
+def pass_rates(
+    home: Home, project: str, deployment: str, *, until: int | None = None
+) -> dict[str, tuple[float, int]]:
     """Problem id -> (share of the deployment's graded answers that earned full marks, their count).
-    Recorded answers, rollouts and evaluations count alike."""
+    Recorded answers, rollouts and evaluations count alike.
+
+    Args:
+        until: the ledger's sequence after which no grade was seen. None = all.
+    """
+    scored = SCORED
+    if until is not None:
+        scored = SCORED.replace("weight > 0", f"weight > 0 AND since <= {int(until)}")
     with reading(home) as database:
         if database is None:
             return {}
         rows = database.execute(
             "SELECT problem_id, avg((score >= 1 - 1e-9)::DOUBLE), count(*) "
-            f"FROM ({SCORED}) scored JOIN (SELECT DISTINCT trace_id, problem_id FROM grades "
+            f"FROM ({scored}) scored JOIN (SELECT DISTINCT trace_id, problem_id FROM grades "
             "WHERE problem_id IS NOT NULL) posed USING (trace_id) "
             "SEMI JOIN (SELECT trace_id FROM cards WHERE project = $project AND "
             "deployment = $deployment AND trace_id = stands_for) answered USING (trace_id) "

@@ -11,14 +11,15 @@ import msgspec
 
 from flywheel.home import Home
 from flywheel.lineage import Dataset, Deployment
+from flywheel.reviews import NAME, SETTLES, STANDING
 from storage.database import reading
 from storage.graded import pass_rates
-from storage.queries import records
 from storage.rules.rule import Known
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_LAST = (1 << 62) - 1
 _NOW = """SELECT quantile_disc(ended, 0.999) FROM traces
     WHERE project = $project AND since <= $sequence AND ended IS NOT NULL"""
 """The latest moment that anything tells of, but for the last thousandth: one sender's wrong clock
@@ -28,8 +29,17 @@ _EARLIER = """SELECT body FROM datasets WHERE project = $project AND since <= $s
 _CLUSTERS = """SELECT id, body ->> '$.attributes.cluster' AS cluster FROM problems
     WHERE cluster IS NOT NULL AND (environment = $environment
         OR trace_id IN (SELECT id FROM traces WHERE project = $project))"""
-_REVIEWS = """SELECT trace_id, len(reviewers), verdict FROM cards
-    WHERE project = $project AND verdict IS NOT NULL AND stands_for = trace_id"""
+_REVIEWS = f"""WITH ruled AS (
+    SELECT target, body ->> '$.attributes.verdict' AS ruling,
+        coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false) AS settles FROM feedback
+    WHERE project = $project AND name = '{NAME}' AND target_kind = 'trace' AND since <= $until
+    QUALIFY row_number() OVER (PARTITION BY target, said_by ORDER BY said DESC, id DESC) = 1
+)
+SELECT stands_for, count(*), coalesce(max((ruling = 'accepted')::DOUBLE) FILTER (settles),
+    avg((ruling = 'accepted')::DOUBLE))
+FROM ruled JOIN cards ON trace_id = target WHERE ruling IN {STANDING} GROUP BY stands_for"""
+"""Who settled what reviewers were at odds about is of one mind with them."""
+_DEPLOYED = """SELECT body FROM deployments WHERE project = $project AND since <= $until"""
 _SAMPLED = """SELECT run_id FROM traces
     WHERE project = $project AND origin = 'rollout' AND run_id IS NOT NULL
     ORDER BY since DESC, id LIMIT 1"""
@@ -47,6 +57,7 @@ def known_of(
     sequence: int,
     rules: Collection[str],
     run_id: str | None = None,
+    until: int | None = None,
 ) -> Known:
     """
     Args:
@@ -54,28 +65,32 @@ def known_of(
         sequence: the last transaction that the turn sees.
         rules: names of those that will run.
         run_id: the turn's own; its datasets are no earlier ones.
+        until: the last transaction whose grades, reviews and deployments are seen. None = all.
     """
-    made = [one for one in records(home, "deployment", project=traffic) if one.kind != "external"]
-    own = {one.name for one in made} | ({champion.name} if champion.kind != "external" else set())
     rates = {}
     if {"difficulty", "balance"} & set(rules):
-        rates = pass_rates(home, traffic, champion.name)
+        rates = pass_rates(home, traffic, champion.name, until=until)
     at = {"project": traffic, "sequence": sequence}
+    seen = {"project": traffic, "until": _LAST if until is None else until}
     with reading(home) as database:
         if database is None:
-            return Known(project=project, deployments=frozenset(own), base=champion.base_model)
+            return Known(project=project, deployments=_own([champion]), base=champion.base_model)
         clusters = reviews = {}
+        made = [
+            msgspec.json.decode(body, type=Deployment)
+            for (body,) in _all(database, _DEPLOYED, seen)
+        ]
         if "balance" in rules:
             found = _all(database, _CLUSTERS, {"project": traffic, "environment": environment})
             clusters = dict(found)
         if "agreement" in rules:
-            found = _all(database, _REVIEWS, {"project": traffic})
+            found = _all(database, _REVIEWS, seen)
             reviews = {trace: (people, yes) for trace, people, yes in found}
         ((now,),) = _all(database, _NOW, at)
         bodies = _all(database, _EARLIER, at | {"project": project})
     return Known(
         project=project,
-        deployments=frozenset(own),
+        deployments=_own([champion, *made]),
         base=champion.base_model,
         pass_rates={name: rate for name, (rate, _) in rates.items()},
         tries={name: count for name, (_, count) in rates.items()},
@@ -84,6 +99,11 @@ def known_of(
         now=now,
         earlier=_accepted([body for (body,) in bodies], run_id),
     )
+
+
+def _own(deployments: Sequence[Deployment]) -> frozenset[str]:
+    """Their names; what a provider answers is no answer of our models."""
+    return frozenset(one.name for one in deployments if one.kind != "external")
 
 
 def _accepted(bodies: Sequence[str], run_id: str | None) -> tuple[str, ...]:

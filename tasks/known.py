@@ -30,6 +30,7 @@ def known(turn: Turn) -> "Known":
         sequence=turn.sequence,
         rules=[rule.name for rule in project.curate.rules],
         run_id=turn.run_id,
+        until=turn.graded_until,
     )
 
 
