@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "phone": ("(212) 5{d2}-{d4}", "415-7{d2}-{d4}", "+1 646 3{d2} {d4}", "+49 30 9{d5}",
               "+44 20 7{d3} {d4}", "+33 6 1{d1} {d2} {d2} {d2}", "0034 91 5{d2} {d2} {d2}"),
     "ip": ("8{d1}.{n}.1{n}.2{d1}", "{n}.1{n}.{n}.{n}", "2001:db8:{h4}::8a2e:370:7{d3}",
-           "fd12:3456:789a:1{h3}:2{h3}:3{h3}:4{h3}:5{h3}"),
+           "2a02:3456:789a:1{h3}:2{h3}:3{h3}:4{h3}:5{h3}"),
     "address": ("{n} Maple Street, Springfield, IL {d5}", "{n}2 Oak Hill Road",
                 "1{n} W Pine St Apt {n}",
                 "Hauptstraße {n}, {d5} Hamburg", "Gartenweg {n}",
@@ -104,6 +104,8 @@ CLEAN = (
     "api_key = <your key here>, password: ********, secret=${SECRET} {w}",
     "{n} Days Way Too Late; {n} Best Practices for {w}s",
     "id={d19} ns=1764{d15} user_id={d9}",
+    '[{"name": "Coffee Maker", "product_id": "{d10}", "price": {d2}.{d2}}, {"name": "Big {w}"}]',
+    "tool_call {d10} took 00.{d6}-04 s on 172.18.0.{n}, text {d8}",
     "The name of the {w} is Blue, its namespace: Default Settings Only",
 )
 

@@ -51,15 +51,22 @@ class Leak(Record, frozen=True, kw_only=True):
 class Heldout:
     """Every held-out problem that rows must not touch, ready to be compared with many of them."""
 
-    def __init__(self, problems: Iterable[Problem], near_duplicate: float = 0.7) -> None:
+    def __init__(
+        self,
+        problems: Iterable[Problem],
+        near_duplicate: float = 0.7,
+        also: Iterable[tuple[str, Problem]] = (),
+    ) -> None:
         """
         Args:
+            also: other forms of some of them, by their ids: as rows read without what is personal.
             near_duplicate: the trigram Jaccard from which two texts are the same. A text that lies
                 within a longer one counts from the share that texts of equal length have at that
                 Jaccard; a long one that is repeated for the most part counts whatever is set here.
         """
         ordered = sorted(((one.id, one) for one in problems), key=lambda pair: pair[0])
         self.problems = {key for key, _ in ordered}
+        ordered += also
         self.slices: dict[str, set[str]] = {}
         """Of each environment."""
         self.prompts: dict[str, str] = {}

@@ -1,16 +1,19 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flywheel.lineage import Dataset
+from flywheel.lineage import Dataset, RuleCount
+from flywheel.records import Problem
 from flywheel.rows import TrainingRow, read_batches
 from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
 from tasks.gates import Verdict
 from tasks.known import known, rehearsed
+from tasks.private import privacy_of
 from tasks.recipes import product_of, recipe_of
 from tasks.rl_problems import held_out_of, is_online, posed, rows_of, store
 from tasks.step import step
@@ -69,24 +72,46 @@ def selected(
     """What the leakage check and the project's rules leave of `rows`; nothing is written."""
     from storage.curate import curate
 
-    return curate(rows, rules_of(turn), heldout or heldout_of(turn), known=beside, pool=pool)
+    privacy = privacy_of(turn)
+    rows = rows if privacy is None else privacy.clean(rows)
+    made = curate(rows, rules_of(turn), heldout or heldout_of(turn), known=beside, pool=pool)
+    return made if privacy is None else replace(made, counts=(privacy.count(), *made.counts))
 
 
 def heldout_of(turn: Turn) -> "Heldout":
     """Every held-out problem of every project of this home: none of them may be touched."""
-    from storage.leakage import Heldout
     from storage.queries import problems
 
     project = project_of(turn)
     own = held_out_of(project) if is_online(project) else ()
     found = {one.id: one for one in (*problems(home(), split="heldout"), *own)}
-    return Heldout(found.values(), project.curate.near_duplicate)
+    return held_apart(turn, found.values())
+
+
+def held_apart(turn: Turn, problems: Collection[Problem]) -> "Heldout":
+    """Each as it is, and as the turn's rows read."""
+    from storage.leakage import Heldout
+
+    privacy = privacy_of(turn)
+    also = privacy.forms(problems) if privacy else ()
+    return Heldout(problems, project_of(turn).curate.near_duplicate, also)
 
 
 def leaks_in(dataset: Dataset, heldout: "Heldout") -> "list[Leak]":
     """The hard gate: what was written is looked at once more, as it will be read."""
     batches = read_batches(home().path(dataset.path) / "rows.parquet")
     return [leak for batch in batches for leak in heldout.leaks(batch)]
+
+
+def taken(
+    turn: Turn, rows: Iterable[TrainingRow], count: RuleCount, pool: "Pool | None" = None
+) -> "Curated":
+    """Rows that no rule chooses among, as a dataset may hold them."""
+    from storage.curate import gathered
+
+    privacy = privacy_of(turn)
+    made = gathered(rows if privacy is None else privacy.clean(rows), count, pool)
+    return made if privacy is None else replace(made, counts=(privacy.count(), *made.counts))
 
 
 def rules_of(turn: Turn) -> "tuple[RuleSpec, ...]":

@@ -15,7 +15,7 @@ from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.project import load_project
 from flywheel.rows import TrainingRow
 from tasks.answered import graded, row_of
-from tasks.curate import heldout_of, leaks_in, rows_to_train, rules_of, selected
+from tasks.curate import heldout_of, leaks_in, rows_to_train, rules_of, selected, taken
 from tasks.data_gates import judge_dataset
 from tasks.known import known
 from tasks.preferences import compared, joined
@@ -95,16 +95,14 @@ def choose_rows(
     Args:
         heldout: what must not be touched; None = all that is held out now.
     """
-    from storage.curate import gathered
-
     if product == "calibration":
         rows, count = reviewed(turn)
-        return Chosen(gathered(rows, count, pool), (), None)
+        return Chosen(taken(turn, rows, count, pool), (), None)
     if product == "evaluation":
         asked = held_out_of(project_of(turn))
         posed = problem_rows({"": asked})
         count = RuleCount(rule="heldout", rows_in=len(posed), rows_out=len(posed))
-        return Chosen(gathered(posed, count, pool), (), None)
+        return Chosen(taken(turn, posed, count, pool), (), None)
     heldout = heldout or heldout_of(turn)
     beside = known(turn)
     rows = rows_to_train(turn, {"problems": problems}, beside)

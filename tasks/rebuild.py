@@ -15,6 +15,7 @@ from flywheel import durable
 from flywheel.errors import Refused, UsageError
 from flywheel.ids import digest_file
 from flywheel.lineage import Dataset
+from tasks.curate import held_apart
 from tasks.products import choose_rows
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -29,7 +30,6 @@ def rebuild(dataset: Dataset) -> dict[str, Any]:
         UsageError: its manifest does not say what it was made of.
     """
     from storage.datasets import manifest_of
-    from storage.leakage import Heldout
     from storage.pool import Pool
     from storage.queries import problems
 
@@ -44,7 +44,7 @@ def rebuild(dataset: Dataset) -> dict[str, Any]:
         )
     turn = turn_of(recipe)
     asked = problems(home(), ids=recipe.heldout) if recipe.heldout else []
-    heldout = Heldout(asked, project_of(turn).curate.near_duplicate)
+    heldout = held_apart(turn, asked)
     home().pools.mkdir(parents=True, exist_ok=True)
     with Pool(home().pools) as pool, tempfile.TemporaryDirectory(dir=home().pools) as place:
         chosen = choose_rows(turn, manifest.product, list(recipe.problems), pool, heldout)

@@ -14,6 +14,7 @@ from flywheel.project import Project
 from flywheel.records import Message, Problem
 from flywheel.rows import TrainingRow
 from flywheel.train_section import MixtureEntry
+from tasks.private import privacy_of
 from tasks.turns import Turn, environment_of, home, project_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def posed(turn: Turn, ids: Sequence[str]) -> dict[str, list[Problem]]:
         truth = any(one.needs_truth for one in environment.methods if one.mark.weight)
         chosen = choose(sided, project.problems.max_train) if truth else sided
         found[name] = chosen[: project.problems.max_train]
+    if (privacy := privacy_of(turn)) is not None:
+        # What is sampled on while it trains is never seen as rows again.
+        cleaned = {name: map(privacy.problem, several) for name, several in found.items()}
+        found = {
+            name: list({one.id: one for one in several}.values())
+            for name, several in cleaned.items()
+        }
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from flywheel.data_section import Found
 from storage.privacy.find import EVERYTHING, Policy, find
 from storage.privacy.place import Place
 from storage.privacy.pseudonyms import Pseudonyms
@@ -31,11 +32,16 @@ _LONGEST_VALUE = 512
 class Cleaning:
     def __init__(self, policy: Policy = EVERYTHING) -> None:
         self.policy = policy
-        self.counts: Counter[str] = Counter()
-        """What was found, by kind."""
+        self.found: list[tuple[Found, str]] = []
+        """What stood there, in the order in which it was met."""
         self._names = Pseudonyms()
         self._people: dict[str, str] = {}
         self._called: re.Pattern[str] | None = None
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How much was found, by kind."""
+        return Counter(kind for kind, _ in self.found)
 
     def leave_out(self, texts: Iterable[str]) -> None:
         """Of what was cleaned before: the names that it has stay its own."""
@@ -120,7 +126,7 @@ class Cleaning:
         for start, end, kind in places:
             said = text[start:end]
             name = self._names.of(kind, said)
-            self.counts[kind] += 1
+            self.found.append((kind, said))
             before = text[max(at, start - 8) : start]
             if _NUMBER.fullmatch(said) and _BARE[0].search(before) and _BARE[1].match(text, end):
                 name = f'"{name}"'

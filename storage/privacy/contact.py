@@ -24,16 +24,19 @@ _LEAD = ".'-+"
 _NUMBER = re.compile(r"[+(]?\d[\d \u00a0().\-/]{5,22}\d")
 _NORTH_AMERICAN = re.compile(r"(?:\+?1[ .-]?)?(?:\(\d{3}\) ?|\d{3}[.-])\d{3}[ .-]\d{4}")
 _SAID = re.compile(
-    r"(?:phone|mobile|cell|tel(?:efon|éfono|ephone)?|call(?:ed|ing)?|fax|whatsapp|reach(?:ed|able)?|"
-    r"text|dial|handy|rufnummer|portable|móvil|numéro|contact)(?:[_ ]?(?:number|no|nr))?\b"
-    r"[^\d\n]{0,24}$",
+    r"(?:phone|mobile|cell|\btel(?:efon|éfono)?|\bfax|whatsapp|handy|rufnummer|portable|móvil)"
+    r"(?:[_ ]?(?:number|no|nr))?\b[^\d\n]{0,24}$",
     re.I,
 )
+_ASKED = re.compile(r"\b(?:call|reach|text|dial|contact)\b[^\d\n]{0,16}$", re.I)
+"""Says so of a number that is written as numbers of phones are: any other may be an order's."""
 _REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "CH", "AT", "IN", "AU", "BR", "MX", "JP")
 """Whose numbers are understood without a country's code, where the text says that it is one."""
 
 _V4 = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}")
 _V6 = re.compile(r"[0-9A-Fa-f:]{3,45}(?:\d{1,3}(?:\.\d{1,3}){3})?")
+_INSIDE = re.compile(r"10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|255\.|f[cd][0-9a-f]{2}:", re.I)
+"""Nets of one house, and masks."""
 _VERSION = re.compile(r"(?:\bv|version|release|chapter|section|§)\W{0,2}$", re.I)
 
 
@@ -63,14 +66,15 @@ def _phone(text: str, match: re.Match[str]) -> Iterator[Place]:
     said = match.group()
     if not 7 <= sum(map(str.isdigit, said)) <= 15:
         return
-    told = _SAID.search(text[max(0, start - 48) : start]) is not None
+    before, parted = text[max(0, start - 48) : start], not said.isdigit()
+    told = bool(_SAID.search(before) or (parted and _ASKED.search(before)))
     if _valid(said, _regions_of(said, told), told):
         yield Place(start, end, "phone")
 
 
 def _regions_of(said: str, told: bool) -> tuple[str | None, ...]:
     """Where a number of that form may be from; () = it is none, as it stands."""
-    if said.startswith(("+", "00")):
+    if said[0] == "+" or (said[:2] == "00" and said[2].isdigit()):
         return (None,)
     if told:
         return _REGIONS
@@ -124,5 +128,6 @@ def _machine(match: re.Match[str]) -> Iterator[Place]:
         address = ip_address(match.group())
     except ValueError:
         return
-    if not (address.is_loopback or address.is_unspecified or match.group().startswith("255.")):
+    inside = address.is_loopback or address.is_unspecified or address.is_link_local
+    if not inside and not _INSIDE.match(match.group()):
         yield Place(*match.span(), "ip")

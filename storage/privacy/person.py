@@ -88,9 +88,16 @@ def names(text: str, look: Glance) -> Iterator[Place]:
                     continue
                 if match := pattern.match(text, at):
                     start, end = _trimmed(text, *match.span(1))
-                    # A file has a name too: whose it is, or two words, must say more.
-                    if end > start and (cue != "name" or whose or " " in text[start:end]):
+                    told = cue != "name" or whose or _said_first(text, at, start, end)
+                    if told and end > start:
                         yield Place(start, end, "name")
+
+
+def _said_first(text: str, at: int, start: int, end: int) -> bool:
+    """Whether it is two words after a "name" that begins a line: a file, a product, a tool have
+    names too, and so has every object of JSON."""
+    begins = not at or text[at - 1] == "\n"
+    return begins and '"' not in text[at:start] and " " in text[start:end]
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

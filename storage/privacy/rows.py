@@ -7,7 +7,7 @@ that say who somebody is become keyed ones, so that what has one id still has.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -72,13 +72,11 @@ class Privacy:
             user=self.name(problem.user),
         )
 
-    def heldout(self, problems: Sequence[Problem]) -> list[Problem]:
-        """What rows are compared with: each as it is, and as a row that touches it now reads."""
-        cleaned = [self.problem(one) for one in problems]
-        return [
-            *problems,
-            *(clean for clean, one in zip(cleaned, problems, strict=True) if clean is not one),
-        ]
+    def forms(self, problems: Iterable[Problem]) -> Iterator[tuple[str, Problem]]:
+        """Those that hold something, by their ids, as a row that touches them reads now."""
+        for one in problems:
+            if (clean := self.problem(one)) is not one:
+                yield one.id, clean
 
     def name(self, name: str | None) -> str | None:
         return other_name(name, self._key) if name and find(name, self._policy) else name

@@ -103,15 +103,15 @@ def test_what_was_cleaned_before_keeps_its_names() -> None:
     assert list(Privacy(b"key").clean([clean])) == [clean]
 
 
-def test_a_held_out_problem_is_compared_as_it_is_and_as_rows_read() -> None:
+def test_a_held_out_problem_has_the_form_that_rows_read_in() -> None:
     plain = Problem(environment="e", messages=(say("user", "Where is it?"),), split="heldout")
     told = Problem(
         environment="e", messages=(say("user", f"Mail {MAIL}"),), text=f"Mail {MAIL}",
         answer={"to": MAIL}, user=MAIL, split="heldout",
     )  # fmt: skip
     privacy = Privacy(b"key")
-    one, two, three = privacy.heldout([plain, told])
-    assert (one, two) == (plain, told)
+    ((of, three),) = privacy.forms([plain, told])
+    assert of == told.id != three.id
     assert three.answer == {"to": "[EMAIL_1]"} and three.text == "Mail [EMAIL_1]"
     (row,) = privacy.clean([a_row(1, messages=told.messages, user=MAIL)])
     assert row.user == three.user and row.messages == three.messages

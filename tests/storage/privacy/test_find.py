@@ -28,7 +28,7 @@ def test_every_kind_is_found_and_little_else_is() -> None:
     [
         ("Grüße,\nPeter Müller", {"name": "Peter Müller"}),
         ("4111111111111112 is no card, 4111111111111111 is", {"card": "4111111111111111"}),
-        ("v1.2.3.4 on 127.0.0.1 and 9.9.9.9.", {"ip": "9.9.9.9"}),
+        ("v1.2.3.4 on 127.0.0.1, 10.1.2.3 and 9.9.9.9.", {"ip": "9.9.9.9"}),
         ("ann%40example.com", {"email": "ann%40example.com"}),
         ("ann (at) example (dot) com", {"email": "ann (at) example (dot) com"}),
         ("https://u:p4ss@x.de/ and https://x.de:80/@a", {"credential": "u:p4ss"}),
