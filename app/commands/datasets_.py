@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.errors import Refused
+from flywheel.lineage import Product
 from storage.exports import LAYOUTS
 
 if TYPE_CHECKING:
@@ -146,6 +148,64 @@ def _drifted() -> float:
     return DRIFTED
 
 
+@command.command("make")
+@click.argument("project", type=click.Path(path_type=Path), default=".")
+@click.option("--product", type=click.Choice(get_args(Product)), default="rows",
+              show_default=True, help="What it is for.")  # fmt: skip
+@_json
+def make(project: Path, product: Product, as_json: bool) -> None:
+    """Make a dataset of what the store has of PROJECT: nothing is sampled, nothing trained.
+
+    Under the project's rules, leakage check and data gate; a refused one is kept, and exits with 3.
+    """
+    start(progress=True)
+    from tasks.products import make
+
+    made = make(str(project), product)
+    if as_json:
+        echo_json(made)
+    else:
+        echo(f"dataset {made['id']}: {made['rows']:,} {product}")
+        for rule in made.get("rules", ()):
+            echo(f"  {rule['rule']:<20} {rule['rows_in']:>9,} -> {rule['rows_out']:<9,} "
+                 f"{rule.get('note', '')}".rstrip())  # fmt: skip
+        for warning in made["warnings"]:
+            echo(f"  warning: {warning}")
+        if made["gate_passed"] is False:
+            echo(f"  the data gate refuses it: {made['reason']}")
+    if made["gate_passed"] is False:
+        raise click.exceptions.Exit(Refused.exit_code)
+
+
+@command.command("rebuild")
+@click.argument("id")
+@_json
+def rebuild(id: str, as_json: bool) -> None:
+    """Make the dataset ID again from its manifest, and say whether the same bytes come out.
+
+    A file that is gone or damaged is put back. Other bytes: exits with 1, and says why.
+    """
+    home = start(progress=True).at()
+    from storage.dataset_records import found
+    from tasks.rebuild import rebuild
+
+    told = rebuild(found(home, id))
+    if as_json:
+        echo_json(told)
+    elif told["same"]:
+        put_back = "; its file was put back" if told["restored"] else ""
+        echo(f"the same, bit for bit: {told['rows']:,} rows, {told['content']}{put_back}")
+    else:
+        echo(
+            f"not the same: {told['missing']:,} of {told['rows']:,} rows are missing, "
+            f"{told['added']:,} are new, {told['reweighted']:,} have another reward or weight"
+        )
+        for why in told["why"]:
+            echo(f"  {why}")
+    if not told["same"]:
+        raise click.exceptions.Exit(1)
+
+
 @command.command("export")
 @click.argument("id")
 @click.option("--as", "layout", type=click.Choice(list(LAYOUTS)), default="huggingface",
@@ -173,8 +233,6 @@ def not_retired(dataset: "Dataset") -> "Dataset":
     Raises:
         Refused: nothing may be made of it any more.
     """
-    from flywheel.errors import Refused
-
     if dataset.retired:
         raise Refused(f"dataset {dataset.id} was retired: {dataset.retired}")
     return dataset

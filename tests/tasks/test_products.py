@@ -1,4 +1,4 @@
-"""Products that people ask for, made of what a real store has, and made again from their manifests."""
+"""Products that people ask for, of what a real store has, and made again from their manifests."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.commands.datasets_ import command
 from flywheel.errors import Refused, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Dataset
@@ -26,7 +27,12 @@ environment.path = "environment.py:Desk"
 [curate]
 sources = ["recorded"]
 min_rows = 2
-rules = [{name = "fidelity", accept = ["trainable", "renderable"]}, {name = "min_reward", value = 1.0}]
+[[curate.rules]]
+name = "fidelity"
+accept = ["trainable", "renderable"]
+[[curate.rules]]
+name = "min_reward"
+value = 1.0
 """
 
 
@@ -62,6 +68,7 @@ def made(home: Home, tmp_path: Path, product: Any) -> Dataset:
     return found(home, said["id"])
 
 
+@pytest.mark.slow
 def test_each_product_is_made_of_what_the_store_has(home: Home, tmp_path: Path) -> None:
     filled(home)
     rows = made(home, tmp_path, "rows")
@@ -88,57 +95,49 @@ def test_each_product_is_made_of_what_the_store_has(home: Home, tmp_path: Path) 
     assert not home.runs.exists() or not any(home.runs.iterdir())
 
 
-def test_making_it_again_is_the_same_dataset_and_a_refused_one_says_why(
-    home: Home, tmp_path: Path
-) -> None:
-    filled(home)
-    assert made(home, tmp_path, "rows").id == made(home, tmp_path, "rows").id
-    (tmp_path / "flywheel.toml").write_text(PROJECT.replace("min_rows = 2", "min_rows = 20"))
-    said = make(str(tmp_path), "rows")
-    assert said["gate_passed"] is False and "at least 20" in said["reason"]
-
-
-@pytest.mark.parametrize("product", ["rows", "preferences", "calibration", "problems"])
+@pytest.mark.slow
 def test_what_came_since_changes_nothing_of_what_is_rebuilt(
-    home: Home, tmp_path: Path, product: str
+    home: Home, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     filled(home)
-    dataset = made(home, tmp_path, product)
+    first = made(home, tmp_path, "rows")
+    assert made(home, tmp_path, "rows").id == first.id, "made again it is the same"
+    several = [first, *(made(home, tmp_path, one) for one in ("calibration", "problems"))]
     put(home, trace("late", "asked later on", "late"), graded("late", 1.0), problem(77))
-    put(home, graded("t5", 1.0, grader="another version"))
-    (tmp_path / "flywheel.toml").write_text(PROJECT.replace("value = 1.0", "value = 0.0"))
-    said = rebuild(dataset)
-    assert said["same"] and not said["restored"] and said["rebuilt"] == said["content"], said
-    assert made(home, tmp_path, "rows").rows == 7, "now it would be another one"
+    put(home, graded("t5", 1.0, grader="another version"), reviewed("late", "accepted"))
+    changed = PROJECT.replace("value = 1.0", "value = 0.0").replace("min_rows = 2", "min_rows = 20")
+    (tmp_path / "flywheel.toml").write_text(changed)
+    for dataset in several:
+        said = rebuild(dataset)
+        assert said["same"] and not said["restored"] and said["rebuilt"] == said["content"], said
+    capfd.readouterr()
+    assert command.main(["make", str(tmp_path), "--json"], standalone_mode=False) == 3
+    now = json.loads(capfd.readouterr().out)
+    assert now["rows"] == 7 and now["gate_passed"] is False and "at least 20" in now["reason"]
 
 
-def test_a_damaged_file_is_put_back(home: Home, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_damaged_file_is_put_back_and_what_is_different_is_told(
+    home: Home, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     filled(home)
     dataset = made(home, tmp_path, "rows")
     (home.path(dataset.path) / "rows.parquet").write_bytes(b"torn")
-    assert rebuild(dataset)["restored"]
+    capfd.readouterr()
+    assert command.main(["rebuild", dataset.id[:8]], standalone_mode=False) is None
+    told = capfd.readouterr().out
+    assert told.startswith("the same, bit for bit: 5 rows") and "its file was put back" in told
     assert verified(home, dataset).rows == 5 and not any(home.pools.iterdir())
-
-
-def test_what_came_out_otherwise_is_said_with_the_reason(home: Home, tmp_path: Path) -> None:
-    filled(home)
-    dataset = made(home, tmp_path, "rows")
     put(home, graded("t0", 0.5, at=5))
     said = rebuild(dataset)
     assert (said["same"], said["missing"], said["added"]) == (False, 1, 0)
     assert "given anew" in said["why"][0]
     (tmp_path / "environment.py").write_text(ENVIRONMENT + "\n# changed\n")
     assert "environment's code is another one" in rebuild(dataset)["why"][0]
-
-
-def test_what_cannot_be_rebuilt_is_told(home: Home, tmp_path: Path) -> None:
-    filled(home)
-    dataset = made(home, tmp_path, "rows")
     with pytest.raises(Refused, match="was retired: erased"):
         rebuild(msgspec.structs.replace(dataset, retired="erased"))
     path = home.path(dataset.path) / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"recipe": None}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"recipe": None}))
     assert manifest_of(home, dataset).recipe is None
     with pytest.raises(UsageError, match="does not say what it was made of"):
         rebuild(dataset)
