@@ -53,14 +53,14 @@ WITH called AS (
         CASE WHEN count(input) = count(input_tokens) THEN sum(input_tokens) END AS input_tokens,
         CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END
             AS output_tokens,
-        list(id)
+        list_sort(list(id)
             || coalesce(list(rest ->> '$.attributes.response_id')
                 FILTER (contains(rest, '"response_id"')), [])
             || coalesce(list(rest ->> '$.attributes."gen_ai.response.id"')
                 FILTER (contains(rest, '"gen_ai.response.id"')), [])
             || coalesce(list(coalesce(rest ->> '$.attributes.episode_id',
                 rest ->> '$.attributes.metadata.episode_id'))
-                FILTER (contains(rest, '"episode_id"')), []) AS handles
+                FILTER (contains(rest, '"episode_id"')), [])) AS handles
     FROM spans SEMI JOIN touched USING (trace_id)
     WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
 ), sampled AS (
