@@ -133,6 +133,7 @@ def _parts(home: Home, lake: Lake, number: int, all: _Span) -> Iterator[Part]:
             report("publishing", done, len(planned), table)
             if made := _part(home, lake, number, table, span, Path(folder) / "part.parquet"):
                 yield made
+    report("publishing", len(planned), len(planned))
 
 
 def _planned(home: Home, all: _Span) -> list[tuple[str, _Span]]:
