@@ -33,6 +33,7 @@ from serving.routed import Routed
 from serving.seeing import answered, turned_away
 from serving.shadow import Shadows
 from serving.state import EngineState
+from serving.whose import whose
 
 _TRACEPARENT = 128
 """Characters of that header, at most; version 00 has 55."""
@@ -107,6 +108,7 @@ class Inference(Passing[Routed]):
         clean = redaction.name if redaction else str
         named = chat.conversation(None if header is None else _text(header))
         user = chat.user()
+        owner = whose(headers, chat.request.metadata, caller, self.limits.identifier)
         asked = Routed(
             chat=chat,
             dialect=dialect,
@@ -120,6 +122,7 @@ class Inference(Passing[Routed]):
             request_id=scope["flywheel.request_id"],
             conversation=None if named is None else clean(named),
             user=None if user is None else clean(user),
+            whose=owner._replace(tenant=owner.tenant and clean(owner.tenant)),
             start=time.time_ns(),
             template_digest=None if chat.bare else self.engine.template_digest,
             tokenizer_digest=self.engine.tokenizer_digest,

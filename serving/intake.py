@@ -16,6 +16,7 @@ from flywheel.errors import BadRecord, FlywheelError
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
 from serving.refusal import ApiError
+from storage.belonging import NOBODY, Belonging
 from storage.chunk import ChunkRead
 from storage.rows_in import Row
 from storage.taking import Taking
@@ -47,6 +48,8 @@ class Sent(NamedTuple):
     size: int
     read: Callable[[], Held]
     """Called in the thread. Raises ApiError or BadRecord: the request holds nothing readable."""
+    told: Belonging = NOBODY
+    """Whose it is, where the spans do not say it."""
 
 
 class Accepted(NamedTuple):
@@ -129,13 +132,13 @@ class Intake:
         Returns: what became of each of them, and the spans that all had.
         """
         outcomes: list[Accepted | ApiError] = []
-        groups: dict[tuple[str, str], list[tuple[int, Row]]] = {}
+        groups: dict[tuple[str, str, Belonging], list[tuple[int, Row]]] = {}
         size = spans = 0
         for at, sent in enumerate(waiting):
             try:
                 held = sent.read()
                 for data in held.rows:
-                    group = groups.setdefault((sent.project, sent.format), [])
+                    group = groups.setdefault((sent.project, sent.format, sent.told), [])
                     group.append((at, Row(len(group) + 1, data)))
                     size += len(data)
                 outcomes.append(Accepted(held.left_out, held.why))
@@ -145,9 +148,9 @@ class Intake:
                 outcomes.append(ApiError(400, f"the body {error.reason}"))
             if size >= _TOGETHER:
                 break
-        for (project, format), rows in groups.items():
+        for of, rows in groups.items():
             try:
-                read: ChunkRead | ApiError = self._group(project, format, [row for _, row in rows])
+                read: ChunkRead | ApiError = self._group(*of, [row for _, row in rows])
             except (OSError, FlywheelError) as error:
                 read = ApiError(
                     503, f"it cannot be written: {error}", code="not_recorded", retry_after=5
@@ -161,11 +164,13 @@ class Intake:
             spans += read.spans if isinstance(read, ChunkRead) else 0
         return outcomes, spans
 
-    def _group(self, project: str, format: str, chunk: list[Row]) -> ChunkRead:
+    def _group(self, project: str, format: str, told: Belonging, chunk: list[Row]) -> ChunkRead:
         data = b"\n".join([row.data for row in chunk])
         key = digest_bytes(data)
-        segment = f"{format}-" + digest(project, format, key, [len(row.data) for row in chunk])
-        return Taking(self._home, project, format).take(segment, chunk, data, key).read
+        said = () if told == NOBODY else (told,)
+        lengths = [len(row.data) for row in chunk]
+        segment = f"{format}-" + digest(project, format, key, lengths, *said)
+        return Taking(self._home, project, format, told).take(segment, chunk, data, key).read
 
 
 def _accepted(

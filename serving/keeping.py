@@ -120,6 +120,9 @@ class Keeping:
                     spans=(span,),
                     conversation=asked.external_id,
                     user=asked.user,
+                    tenant=asked.whose.tenant,
+                    consent=asked.whose.consent,
+                    expires=asked.whose.expires,
                     raw=asked.raw,
                 )
             )

@@ -44,6 +44,8 @@ class Key(Record, frozen=True, kw_only=True):
     scopes: frozenset[Scope] = SCOPES
     projects: frozenset[str] | None = None
     """None = all."""
+    tenant: str | None = None
+    """Whose data it sends; None = as each request says."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None

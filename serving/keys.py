@@ -32,6 +32,8 @@ class Caller(Record, frozen=True, kw_only=True):
     scopes: frozenset[Scope] = SCOPES
     projects: frozenset[str] | None = None
     """None = all."""
+    tenant: str | None = None
+    """Whose data it sends; None = as each request says."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None
@@ -125,6 +127,7 @@ def _by_hash(keys: dict[str, Key]) -> _Known:
             name=key.name,
             scopes=key.scopes,
             projects=key.projects,
+            tenant=key.tenant,
             requests_per_minute=key.requests_per_minute,
             tokens_per_minute=key.tokens_per_minute,
             concurrent=key.concurrent,

@@ -23,7 +23,9 @@ from serving.limits import Limits
 from serving.recording import Recording
 from serving.redaction import Redaction
 from serving.refusal import ApiError, Headers, invalid
+from serving.whose import whose
 from storage import json_in, otlp_in
+from storage.belonging import NOBODY
 
 Signal = Literal["spans", "logs"]
 _SIGNALS: dict[str, Signal] = {"/v1/traces": "spans", "/v1/logs": "logs"}
@@ -81,7 +83,9 @@ class Otlp:
         body = await wire.read_body(headers, receive, self._limits, (b"identity", b"gzip"))
         await self._recording.ready()
         asked = _Request(signal, kind == _JSON, packed == b"gzip", body)
-        key = digest_bytes(repr((project, *asked[:3])).encode() + body)
+        told = whose(headers, None, scope["flywheel.caller"], self._limits.identifier)
+        about = (project, *asked[:3]) if told == NOBODY else (project, *asked[:3], told)
+        key = digest_bytes(repr(about).encode() + body)
         redaction = self._keeping.redaction(project)
 
         def read() -> Held:
@@ -90,7 +94,7 @@ class Otlp:
                 return held
             return held._replace(rows=[_redacted(row, redaction) for row in held.rows])
 
-        return await self._intake.take(Sent(project, "otlp", key, len(body), read))
+        return await self._intake.take(Sent(project, "otlp", key, len(body), read, told))
 
     def _project(self, headers: dict[bytes, bytes], caller: Caller) -> str:
         """That the header names, else the only one that there is for the caller."""

@@ -11,6 +11,7 @@ from serving.dialects.contract import Dialect
 from serving.prices import Price, price_of
 from serving.routing import ProjectRoute
 from serving.terms import ProjectTerms
+from storage.belonging import NOBODY, Belonging
 
 SOURCE = "gateway"
 NOT_LOADED = "not_loaded"
@@ -25,6 +26,8 @@ class Routed(Asked, kw_only=True):
     conversation: str | None
     """The caller's id. None = this call is a conversation of its own."""
     user: str | None
+    whose: Belonging = NOBODY
+    """The tenant, and what may be done with it."""
     terms: ProjectTerms = ProjectTerms()
     """What the project's file said as it was let in."""
     admitted: Turn | None = None

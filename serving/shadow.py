@@ -128,6 +128,9 @@ class Shadows:
                     origin="production",
                     spans=(span,),
                     user=asked.user,
+                    tenant=asked.whose.tenant,
+                    consent=asked.whose.consent,
+                    expires=asked.whose.expires,
                 )
             )
         self._observers.tell(answered(asked, span, answer, failure))

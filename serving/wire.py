@@ -16,6 +16,7 @@ from serving.refusal import ApiError, Headers
 _ONCE = (
     b"authorization", b"x-api-key", b"host", b"origin", b"content-type", b"content-encoding",
     b"idempotency-key", b"x-conversation-id", b"x-flywheel-project", b"x-request-id",
+    b"x-flywheel-tenant", b"x-flywheel-consent", b"x-flywheel-expires",
 )  # fmt: skip
 """Headers that who reads the first and who reads the last one must not read differently."""
 

@@ -5,7 +5,7 @@ said: under `flywheel.*`, or under the usual names, also inside metadata. What a
 the command line counts where the sender said nothing; a refused consent always.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -70,10 +70,18 @@ def expiry(text: str) -> int:
     Raises:
         UsageError: it is none.
     """
-    moment = _moment(text)
+    moment = moment_of(text)
     if moment is None:
         raise UsageError(f"{text!r} is no date: write it as 2027-01-31 or 2027-01-31T12:00:00Z")
     return moment
+
+
+def said_in(metadata: dict[str, Any]) -> dict[str, Any]:
+    """tenant, consent and expires, as far as a caller's metadata says them."""
+    said: dict[str, Any] = {}
+    for field, value in _said(metadata):
+        _take(said, field, value)
+    return said
 
 
 def _said(attributes: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -109,7 +117,7 @@ def _take(said: dict[str, Any], field: str, value: Any) -> None:
     elif field == "consent":
         if (consent := consent_of(value)) is not None and said.get("consent") != "denied":
             said["consent"] = consent
-    elif (moment := _moment(value)) is not None:
+    elif (moment := moment_of(value)) is not None:
         said["expires"] = min(moment, said.get("expires", moment))
 
 
@@ -123,7 +131,8 @@ def consent_of(value: Any) -> Consent | None:
     return "granted" if text in _YES else None
 
 
-def _moment(value: Any) -> int | None:
+def moment_of(value: Any) -> int | None:
+    """Nanoseconds, of a date or of a number of any usual unit; None = it is no moment."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
@@ -142,7 +151,3 @@ def _moment(value: Any) -> int | None:
         if value < limit:
             return int(value * scale) if isinstance(value, float) else value * scale
     return int(value)
-
-
-def of_all(traces: Sequence[Trace], told: Belonging) -> list[Trace]:
-    return [owned(one, told) for one in traces]

@@ -38,7 +38,7 @@ from storage.rows import fetch
 from storage.scrub import scrub
 from storage.search import forget
 from storage.successor import drop_files, succeeded
-from storage.tombstones import Tombstone, hashed, of_traces, secret
+from storage.tombstones import Tombstone, changed, hashed, of_traces, secret
 
 _ROUNDS = 4
 """Of looking and cleaning, before what is still found is told instead."""
@@ -147,6 +147,7 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     remove(
         home, f"erasure:{plan.id}", reached=reached, stones=_stones(home, plan), wait_s=wait_s
     )  # fmt: skip
+    changed(home)
     failpoint("erase.removed")
     report("erasing", 1, 6, "raw bytes")
     raw = raw_anew(home, plan.gathered.raws, plan.gathered.kept, search, wait_s=wait_s)

@@ -7,6 +7,7 @@ of a person, tenant or conversation what began after the erasure is new data and
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,9 +103,21 @@ def secret(home: Home) -> bytes:
 
 
 def tombstones(home: Home) -> Tombstones:
-    """As they stand; cheap where nothing was ever erased."""
-    if not home.erasure_key.exists():
+    """As they stand; cheap where nothing was erased since it was asked last."""
+    try:
+        stamp = home.erasure_key.stat().st_mtime_ns
+    except FileNotFoundError:
         return Tombstones(b"", {})
+    return _read(home, stamp)
+
+
+def changed(home: Home) -> None:
+    """To be told after each erasure: who asked before asks again."""
+    os.utime(home.erasure_key)
+
+
+@lru_cache(maxsize=4)
+def _read(home: Home, stamp: int) -> Tombstones:
     with reading(home) as database:
         return standing(home, database) if database is not None else Tombstones(b"", {})
 

@@ -32,6 +32,7 @@ def command() -> None:
               type=click.Choice(["infer", "feedback", "ingest", "admin"]),
               default=("infer", "feedback"), show_default=True,
               help="What it may do; may repeat.")  # fmt: skip
+@click.option("--tenant", help="Whose data it sends. [default: as each request says]")
 @click.option("--requests", type=_COUNT, help="A minute, at most.")
 @click.option("--tokens", type=_COUNT, help="A minute, at most; prompts and answers together.")
 @click.option("--concurrent", type=_COUNT, help="Requests in work at one time, at most.")
@@ -42,6 +43,7 @@ def add(
     name: str,
     projects: Sequence[str],
     scopes: Sequence[Any],
+    tenant: str | None,
     requests: int | None,
     tokens: int | None,
     concurrent: int | None,
@@ -57,6 +59,7 @@ def add(
         name=name,
         scopes=frozenset(scopes),
         projects=frozenset(projects) or None,
+        tenant=tenant,
         requests_per_minute=requests,
         tokens_per_minute=tokens,
         concurrent=concurrent,
