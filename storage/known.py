@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flywheel.home import Home
-from flywheel.lineage import Dataset, Deployment
+from flywheel.lineage import Dataset, Deployment, Product
 from flywheel.reviews import NAME, SETTLES, STANDING
 from storage.database import reading
 from storage.graded import pass_rates
@@ -56,6 +56,7 @@ def known_of(
     champion: Deployment,
     sequence: int,
     rules: Collection[str],
+    product: Product = "rows",
     run_id: str | None = None,
     until: int | None = None,
 ) -> Known:
@@ -64,6 +65,7 @@ def known_of(
         traffic: the project whose answers are curated.
         sequence: the last transaction that the turn sees.
         rules: names of those that will run.
+        product: that is made: only datasets of the same kind are earlier ones.
         run_id: the turn's own; its datasets are no earlier ones.
         until: the last transaction whose grades, reviews and deployments are seen. None = all.
     """
@@ -97,7 +99,7 @@ def known_of(
         clusters=clusters,
         reviews=reviews,
         now=now,
-        earlier=_accepted([body for (body,) in bodies], run_id),
+        earlier=_accepted([body for (body,) in bodies], product, run_id),
     )
 
 
@@ -106,14 +108,14 @@ def _own(deployments: Sequence[Deployment]) -> frozenset[str]:
     return frozenset(one.name for one in deployments if one.kind != "external")
 
 
-def _accepted(bodies: Sequence[str], run_id: str | None) -> tuple[str, ...]:
+def _accepted(bodies: Sequence[str], product: Product, run_id: str | None) -> tuple[str, ...]:
     """Ids of the datasets that passed their gate and may still be trained on."""
     datasets = [msgspec.json.decode(body, type=Dataset) for body in bodies]
     return tuple(
         one.id
         for one in datasets
         if one.gate_passed and one.retired is None and run_id not in one.parents
-        and one.product in ("rows", "preferences")
+        and one.product == product
     )  # fmt: skip
 
 

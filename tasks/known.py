@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flywheel.rows import TrainingRow, read_batches
-from tasks.rl_problems import POSED
+from tasks.recipes import product_of
 from tasks.turns import Turn, environment_of, home, project_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def known(turn: Turn) -> "Known":
         champion=turn.start,
         sequence=turn.sequence,
         rules=[rule.name for rule in project.curate.rules],
+        product=product_of(project),
         run_id=turn.run_id,
         until=turn.graded_until,
     )
@@ -45,11 +46,12 @@ def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
     named = [rule for rule in project.curate.rules if rule.name == "rehearsal"]
     if not named:
         return
+    labelled = product_of(project) == "preferences"
     granted = project.retention.consent == "granted"
     latest = Rehearsal.model_validate(named[0].model_extra or {}).datasets
     for dataset in known.earlier[:latest]:
         verified(home(), dataset)
         for batch in read_batches(home().datasets / turn.project / dataset / "rows.parquet"):
-            asked = [row for row in batch if row.origin != POSED]
+            asked = [row for row in batch if (row.label is not None) == labelled]
             left = unwilling(home(), {row.trace_id for row in asked}, granted=granted)
             yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in left]

@@ -25,21 +25,37 @@ class Rehearsal(Parameters):
 def rehearsal(frame: "pl.DataFrame", parameters: Rehearsal, _: Known) -> "pl.Series":
     import polars as pl
 
+    share = parameters.share
     old = pl.col("rehearsed").is_not_null()
-    fresh = frame.filter(~old)
-    room = int(parameters.share / (1 - parameters.share) * len(fresh) + 1e-9)
-    again = old & pl.col("content").is_in(fresh["content"].implode())
-    # Rows come sorted by hash, so the first ones are the hash's choice.
-    twice = old & ~again & (pl.int_range(pl.len()).over("rehearsed_or_not", "content") > 0)
-    marked = frame.with_columns(rehearsed_or_not=old)
-    place = (old & ~again & ~twice).cast(pl.Int64).cum_sum()
+    room = int(share / (1 - share) * frame.select((~old).sum()).item() + 1e-9)
+    fresh = frame.filter(~old)["content"].implode()
+    again = old & pl.col("content").is_in(fresh)
+    twice = old & ~again & (pl.int_range(pl.len()).over("content", old) > 0)
+    asked = frame.select(again=again, twice=twice, old=old, pair=pl.coalesce("pair_id", "row_id"))
     why = (
-        pl.when(again).then(pl.lit("it is learnt anew in this dataset"))
-        .when(twice).then(pl.lit("another earlier dataset had it too"))
-        .when(old & (place > room))
-        .then(pl.lit(f"{room} rows are rehearsed already, {parameters.share:.0%} of all"))
+        pl.when("again").then(pl.lit("it is learnt anew in this dataset"))
+        .when("twice").then(pl.lit("another earlier dataset had it too"))
+        .when(pl.col("old") & (pl.col("filled") > room))
+        .then(pl.lit(f"{room} rows are rehearsed, {share:.0%} of all"))
     )  # fmt: skip
-    return marked.select(why=why)["why"]
+    return _filled(asked).select(why=why)["why"]
+
+
+def _filled(asked: "pl.DataFrame") -> "pl.DataFrame":
+    """With how many rows would be rehearsed, were each `pair` of rehearsed rows let in up to this
+    one. Rows come sorted by hash, so the pair that comes first is the hash's choice."""
+    import polars as pl
+
+    counts = pl.col("old") & ~pl.col("again") & ~pl.col("twice")
+    return (
+        asked.with_row_index("place")
+        .with_columns(counts=counts)
+        .with_columns(first=pl.col("place").min().over("pair", "counts"))
+        .sort("first", "place")
+        .with_columns(filled=pl.col("counts").cast(pl.Int64).cum_sum())
+        .with_columns(filled=pl.col("filled").max().over("pair", "counts"))
+        .sort("place")
+    )
 
 
 RULE = Rule(Rehearsal, rehearsal)

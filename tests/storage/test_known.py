@@ -1,6 +1,7 @@
 """What rules are told of the store, as of a sequence of its ledger."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tests.storage.store_parts import spoken
 BASE = Deployment(name="shop-v0", project="shop", version=0, base_model="/models/tiny-1b")
 
 
-def put(home: Home, *records: object) -> int:
+def put(home: Home, *records: Any) -> int:
     Inbox(home).append(list(records))
     commit(home)
     return snapshot(home, "shop").sequence

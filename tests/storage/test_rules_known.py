@@ -231,7 +231,12 @@ def test_rehearsed_rows_are_new_to_the_dataset_each_once_and_a_share_of_it() -> 
     reasons = judged("rehearsal", [*fresh, *old], share=0.2)
     assert reasons[:8] == [None] * 8
     assert reasons[8:] == [
-        "it is learnt anew in this dataset", None, None, "2 rows are rehearsed already, 20% of all",
+        "it is learnt anew in this dataset", None, None, "2 rows are rehearsed, 20% of all",
         "another earlier dataset had it too",
     ]  # fmt: skip
     assert kept(judged("exact_duplicates", [old[0], fresh[0]])) == [False, True]
+    pair = [a_row(30, rehearsed="a", pair_id="p"), a_row(31, rehearsed="a", pair_id="p")]
+    one = a_row(32, rehearsed="a")
+    mixed = [pair[0], one, pair[1]]
+    assert kept(judged("rehearsal", [*fresh, *mixed], share=0.2)[8:]) == [True, False, True]
+    assert kept(judged("rehearsal", [*fresh[:4], *mixed], share=0.2)[4:]) == [False, False, False]
