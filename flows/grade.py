@@ -1,13 +1,15 @@
 """Recorded traces are ingested and graded; no turn is opened by it, since it runs every hour.
 
 What follows from the grades is told: enough of them, or a drift bound that broke, starts a turn. A
-release that runs is looked at: it is promoted, rolled back, ended, or goes on.
+release that runs is looked at: it is promoted, rolled back, ended, or goes on. What was made before
+of what is graded otherwise now is marked.
 """
 
 from typing import Any
 
 from prefect import flow
 
+from tasks.changes import follow_changes
 from tasks.grade import grade_recorded
 from tasks.ingest import ingest_inbox
 from tasks.release import look
@@ -22,5 +24,5 @@ def grade(project: str) -> dict[str, Any]:
     with alone(project):
         ingest_inbox()
         graded = grade_recorded(turn_to_come(project))
-        release = look(project)
-    return {**graded, **tell_of_grades(project), "release": release}
+        release, changes = look(project), follow_changes(project)
+    return {**graded, **tell_of_grades(project), "release": release, "changes": changes}

@@ -17,7 +17,7 @@ from storage.rows import seen_as, table_of
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_SAID = """
+SPOKEN_OF = """
 WITH said AS (SELECT DISTINCT target, target_kind FROM feedback
     WHERE project = $project AND since > $since),
 mine AS (SELECT * FROM cards WHERE project = $project)
@@ -62,7 +62,7 @@ def last_sequence(home: Home) -> int:
 def spoken_of(home: Home, project: str, since: int) -> list[str]:
     """Traces that something was said of after `since`, whatever their origin."""
     with reading(home) as database:
-        return [] if database is None else _ids(database, _SAID, project, since)
+        return [] if database is None else _ids(database, SPOKEN_OF, project, since)
 
 
 def changed(home: Home, project: str, since: int) -> list[str]:
@@ -70,7 +70,7 @@ def changed(home: Home, project: str, since: int) -> list[str]:
     with reading(home) as database:
         if database is None:
             return []
-        found = {*_ids(database, _CAME, project, since), *_ids(database, _SAID, project, since)}
+        found = {*_ids(database, _CAME, project, since), *_ids(database, SPOKEN_OF, project, since)}
         if not found:
             return []
         with seen_as(database, "found", _table(found)):

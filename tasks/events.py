@@ -1,4 +1,5 @@
-"""What flows tell Prefect's automations: enough was graded, a drift bound broke, a version came.
+"""What flows tell Prefect's automations: enough was graded, a drift bound broke, a version came,
+what a model stands on is graded otherwise.
 
 Enter what the store, the routing file and the registry say; leave events of the project, each
 emitted once for what it tells: what was told is kept in the home, and an event that could not be
@@ -20,10 +21,11 @@ from flywheel.project import Project
 from flywheel.records import Record
 from tasks.turns import Turn, home, home_id
 
-ENOUGH, BROKEN, REGISTERED = (
+ENOUGH, BROKEN, REGISTERED, CHANGED = (
     "flywheel.graded.enough",
     "flywheel.drift.broken",
     "flywheel.version.registered",
+    "flywheel.data.changed",
 )
 _MOST_TOLD = 1000
 """Things told that are remembered for each event; the oldest go."""

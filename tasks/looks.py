@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from environments.define import Environment
     from environments.judges.judge import ModelJudge
 
+RECORDED = "recorded"
+"""Name of the look at recorded traces; each kind of look has its own."""
+
 
 class Look(Record, frozen=True, kw_only=True):
     sequence: int
@@ -53,21 +56,21 @@ def due(turn: Turn, project: Project, grader: str) -> list[str] | None:
     return of_whole_days(home(), project.traffic, [*found, *again])
 
 
-def looked(turn: Turn, grader: str) -> None:
+def looked(turn: Turn, grader: str, name: str = RECORDED) -> None:
     """Everything up to the turn's sequence was graded by `grader`, and is committed."""
-    last = last_look(turn.project)
+    last = last_look(turn.project, name)
     if last is None or last.grader != grader or last.sequence < turn.sequence:
         said = Look(sequence=turn.sequence, grader=grader)
-        durable.write(_file(turn.project), msgspec.json.encode(said))
+        durable.write(_file(turn.project, name), msgspec.json.encode(said))
 
 
-def last_look(project: str) -> Look | None:
+def last_look(project: str, name: str = RECORDED) -> Look | None:
     """None = nobody has looked yet."""
     try:
-        return msgspec.json.decode(_file(project).read_bytes(), type=Look)
+        return msgspec.json.decode(_file(project, name).read_bytes(), type=Look)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
-def _file(project: str) -> Path:
-    return home().turns / "looked" / f"{project}.json"
+def _file(project: str, name: str) -> Path:
+    return home().turns / "looked" / f"{project}.{name}.json"
