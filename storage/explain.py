@@ -42,6 +42,8 @@ class Explained(Record, frozen=True, kw_only=True):
     project: str
     source: str
     origin: str
+    run_id: str | None
+    """Of a rollout or evaluation."""
     copies: tuple[str, ...]
     """Under other ids; the trace that counts stands for them."""
     consent: str | None
@@ -80,7 +82,7 @@ def explained(home: Home, id: str, *, project: str | None = None) -> Explained:
     ids = {trace_id, *found.copies}
     return Explained(
         trace_id=trace_id, asked=id, project=trace.project, source=trace.source,
-        origin=trace.origin, copies=tuple(found.copies), consent=trace.consent,
+        origin=trace.origin, run_id=trace.run_id, copies=tuple(found.copies), consent=trace.consent,
         fidelity=trace.fidelity, fidelity_reasons=trace.fidelity_reasons, reward=reward,
         grades=tuple(found.grades),
         fates=tuple(_fate(home, one, ids, before=made < since) for one, made in datasets),

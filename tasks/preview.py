@@ -5,7 +5,7 @@ examples that went, examples that stay; or every rule's verdict on one trace. No
 no record is written; what does not fit in memory lies in the home's pools until the look is over.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from tasks.turns import Turn, environment_of, home, project_of, turn_to_come, tu
 
 if TYPE_CHECKING:
     from storage.curate import Curated
+    from storage.explain import Explained
     from storage.pool import Pool
     from storage.rules.rule import Known
 
@@ -75,19 +76,37 @@ def preview(folder: str) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def verdicts(folder: str, traces: Sequence[str]) -> dict[str, Any]:
-    """Every rule's verdict of now on the rows of these traces."""
+def verdicts(folder: str, found: "Explained") -> dict[str, Any]:
+    """Every rule's verdict of now on the trace's rows; where it has none, why not."""
     from storage.ruled import ruled
 
     with looked(folder) as look:
-        said = ruled(look.pool, rules_of(look.turn), look.known, traces)
-        inside = look.made.frame.filter(look.made.frame["trace_id"].is_in(list(traces)))
+        said = ruled(look.pool, rules_of(look.turn), look.known, found.ids)
+        inside = look.made.frame["trace_id"].is_in(list(found.ids)).any()
         return {
             "turn": look.turn.run_id if look.under_way else None,
-            "candidate": bool(said),
-            "inside": len(inside) > 0,
+            "no_candidate": None if said else _no_candidate(look.turn, found),
+            "inside": inside,
             "rules": [msgspec.to_builtins(one) for one in said],
         }
+
+
+def _no_candidate(turn: Turn, found: "Explained") -> str:
+    project = project_of(turn)
+    source = "rollouts" if found.origin == "rollout" else "recorded"
+    if found.project != project.traffic:
+        return f"{project.name} learns from {project.traffic}, and it is of {found.project}"
+    if found.origin == "evaluation":
+        return "evaluations are never learnt from"
+    if source not in project.curate.sources:
+        return f"[curate] sources does not name {source!r}"
+    if source == "rollouts" and found.run_id != turn.run_id:
+        return f"it is a rollout of run {found.run_id}, and the turn has its own"
+    if found.consent == "denied":
+        return "its sender did not consent"
+    if project.retention.consent == "granted" and found.consent != "granted":
+        return "its sender has not consented, which [retention] asks for"
+    return "it has no answer that a row could be made of"
 
 
 def _turn(folder: str) -> tuple[Turn, bool]:

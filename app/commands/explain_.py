@@ -39,7 +39,7 @@ def command(trace: str, project: Path | None, as_json: bool) -> None:
     if project is not None:
         from tasks.preview import verdicts
 
-        now = verdicts(str(project), found.ids)
+        now = verdicts(str(project), found)
     if as_json:
         echo_json({**msgspec.to_builtins(found), "now": now})
         return
@@ -73,15 +73,9 @@ def lines(found: "Explained", now: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _now(now: dict[str, Any]) -> Iterator[str]:
-    if not now["candidate"]:
-        yield "now  no candidate: " + NO_CANDIDATE
+    if now["no_candidate"]:
+        yield f"now  no candidate: {now['no_candidate']}"
         return
     yield f"now  {'in' if now['inside'] else 'not in'} the dataset that would be made:"
     for one in now["rules"]:
         yield f"  {'-' if one['why'] else '+'} {one['rule']:<20} {one['why'] or 'stays'}"
-
-
-NO_CANDIDATE = (
-    "[curate] sources does not name where it comes from, its sender did not consent, it ends in "
-    "no answer, or it is a rollout of an earlier run"
-)

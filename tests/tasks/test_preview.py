@@ -117,13 +117,13 @@ def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rule
     good, bad = explained(home, "good"), explained(home, "bad")
     assert (good.reward, good.fidelity) == (1.0, "renderable") and good.fates[0].inside
     assert (bad.fates[0].rule, bad.fates[0].why) == ("min_reward", "reward 0 is under 0.5")
-    now = verdicts(str(desk), explained(home, "believed").ids)
+    now = verdicts(str(desk), explained(home, "believed"))
     assert [(one["rule"], one["why"]) for one in now["rules"]] == [
         ("leakage", None),
         ("self_training", "the model's own answer, confirmed by nothing outside it"),
         ("min_reward", None),
     ]
-    assert (now["candidate"], now["inside"]) == (True, False)
+    assert (now["no_candidate"], now["inside"]) == (None, False)
 
     words = list(explain_lines(explained(home, "bad"), now))
     assert (
@@ -140,7 +140,9 @@ def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rule
     assert explained(home, "copy").trace_id == explained(home, "good").trace_id
     late = explained(home, "late")
     assert "made before" in late.fates[0].why
-    assert verdicts(str(desk), ["nobody"])["candidate"] is False
+    put(home, asked("good", consent="denied"), asked("tried", origin="rollout", run_id="r"))
+    for name, why in (("good", "did not consent"), ("tried", "does not name 'rollouts'")):
+        assert why in verdicts(str(desk), explained(home, name))["no_candidate"]
 
 
 def test_what_a_project_rehearses_is_among_its_candidates_and_an_unwilling_sender_is_not(
