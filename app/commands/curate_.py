@@ -69,7 +69,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _said(one: dict[str, Any]) -> str:
-    return f"{_line(one['asked'])} → {_line(one['answered'])}"
+    answered = f" → {_line(one['answered'])}" if one["answered"] else ""
+    return _line(one["asked"]) + answered
 
 
 def _line(text: str) -> str:
