@@ -1,6 +1,7 @@
 """`flywheel status`: what serves, what runs, what waits."""
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def command(project: Path | None, as_json: bool) -> None:
             said = one["last_decision"]
             words = f"{said['outcome']} by the {said['gate']} gate: {said['reason']}"
             echo(f"  {'last decision':<20} {words}")
+        for line in mark_words(one["marks"]):
+            echo(f"  {'changed since':<20} {line}")
 
 
 NO_SERVER = {True: "starting", False: "none runs: flywheel serve PROJECT"}
@@ -62,6 +65,21 @@ def turn_words(project: dict[str, Any]) -> str:
     return f"{project['turn']}: stopped; `{again}` goes on with it"
 
 
+def mark_words(marks: list[dict[str, Any]]) -> Iterator[str]:
+    """One line for all that stands on one change."""
+    stand: dict[tuple[str, str, bool | None], list[str]] = {}
+    for one in marks:
+        about = (one["cause"], one["reason"], one["retrain"])
+        stand.setdefault(about, []).append(f"{one['target_kind']} {one['target'][:20]}")
+    for (cause, reason, retrain), on in stand.items():
+        yield f"{cause}: {reason} ({', '.join(on)}); {RETRAIN[retrain]}"
+
+
+RETRAIN = {
+    True: "a retrain would be from other rows",
+    False: "a retrain would be from the same rows",
+    None: "whether a retrain would differ is not known",
+}
 MEANING = {
     "traces": "recorded conversations, each once",
     "copies": "the same again under another id: kept, not counted",
@@ -111,6 +129,11 @@ def status(home: Any, project: str | None = None) -> dict[str, Any]:
             "turn_folder": turn.folder if turn else None,
             "counts": counts(home, name),
             "last_decision": msgspec.to_builtins(decisions[-1]) if decisions else None,
+            "marks": [
+                {"retrain": None, **msgspec.to_builtins(one)}
+                for one in records(home, "mark", project=name)
+                if not one.settled
+            ],
         }
     return {
         "home": str(home.root),

@@ -5,7 +5,7 @@ order they came, and the turns that they belong to. A turn is all that bears one
 """
 
 from flywheel.home import Home
-from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Evaluation, Run
+from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Evaluation, Mark, Run
 from flywheel.records import Record
 
 
@@ -17,6 +17,8 @@ class Ledger(Record, frozen=True, kw_only=True):
     checkpoints: tuple[Checkpoint, ...] = ()
     datasets: tuple[Dataset, ...] = ()
     deployments: tuple[Deployment, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    """Of what stands on something that has changed since; settled ones too."""
 
 
 class Turn(Record, frozen=True, kw_only=True):
@@ -54,14 +56,13 @@ TURN = "flywheel turn"
 ENDS = ("promoted", "refused", "waiting", "canary", "abandoned")
 """Outcomes that end a turn; `passed` alone is one under way, or one that was stopped."""
 
+KINDS = ("decision", "evaluation", "run", "checkpoint", "dataset", "deployment", "mark")
+
 
 def ledger(home: Home, project: str) -> Ledger:
     from storage.queries import records
 
-    found = {
-        kind: tuple(records(home, kind, project=project))
-        for kind in ("decision", "evaluation", "run", "checkpoint", "dataset", "deployment")
-    }
+    found = {kind: tuple(records(home, kind, project=project)) for kind in KINDS}
     return Ledger(
         decisions=tuple(sorted(found["decision"], key=lambda one: (one.at, one.id))),
         evaluations=found["evaluation"],
@@ -69,6 +70,7 @@ def ledger(home: Home, project: str) -> Ledger:
         checkpoints=found["checkpoint"],
         datasets=found["dataset"],
         deployments=found["deployment"],
+        marks=found["mark"],
     )
 
 

@@ -17,7 +17,7 @@ from app.views.overview_data import Server, Serving, out_of_line, waiting_candid
 from app.views.progress_data import Progress
 from app.views.words import many
 from flywheel.home import Home
-from flywheel.lineage import Decision
+from flywheel.lineage import Decision, Mark
 from flywheel.records import Record
 from storage.glance import Glance
 
@@ -74,6 +74,8 @@ def needs(
         *_of_turn(turn),
         *_of_candidates(waiting_candidates(known, now.deployment if now else None)),
         *_of_last_turn(turns),
+        *_of_warnings(known, turns),
+        *_of_marks(known, now.deployment if now else None, named),
         *_of_traces(glance),
         *_of_mlflow(home, project),
         *_of_quarantine(home),
@@ -144,6 +146,36 @@ def _of_last_turn(turns: list[Turn]) -> list[Need]:
     command = "flywheel doctor" if last.gate == "serving" else ""
     to_do = ADVICE.get(last.gate, "Its page below says more.")
     return [Need("look", what, to_do, command, _VIEW.get(last.gate, ""))]
+
+
+def _of_warnings(known: Ledger, turns: list[Turn]) -> list[Need]:
+    """What the data gate let pass, and warned of, in the last turn."""
+    run = turns[-1].run_id if turns else None
+    return [
+        Need("look", f"The {one.gate} gate warns: {one.reason}",
+             "The dataset's gate report shows it; [data_gate] says what blocks.", "", "datasets")
+        for one in known.decisions
+        if run is not None and one.run_id == run and one.outcome == "warned"
+    ]  # fmt: skip
+
+
+def _of_marks(known: Ledger, serves: str | None, named: str) -> list[Need]:
+    """What has changed under the model that serves, or else under the newest dataset; where a
+    retrain would be from the same rows there is nothing to do."""
+    newest = known.datasets[-1].id if known.datasets else None
+    by_cause: dict[str, Mark] = {}
+    for one in known.marks:
+        counts = one.target in (serves, newest) and not one.settled and one.retrain is not False
+        if counts and (one.cause not in by_cause or one.target == serves):
+            by_cause[one.cause] = one
+    found = []
+    for mark in by_cause.values():
+        of = f"{serves} stands" if mark.target == serves else "The newest dataset stands"
+        what = f"{of} on what has changed since ({mark.cause}): {mark.reason}"
+        kind: Kind = "decide" if mark.cause == "erased" else "look"
+        to_do = "The next turn learns from it as it is now:"
+        found.append(Need(kind, what, to_do, f"flywheel turn {named}", "datasets"))
+    return found
 
 
 def _of_traces(glance: Glance | None) -> list[Need]:

@@ -109,6 +109,37 @@ def test_a_turn_under_way_is_followed_and_a_stopped_one_waits(home: Home) -> Non
     assert found.steps[1].state == "ahead"
 
 
+def test_what_changed_under_the_model_that_serves_needs_a_look(home: Home) -> None:
+    from app.commands.status_ import mark_words
+    from app.views.overview_needs import needs
+    from flywheel.lineage import Mark
+    from storage.committer import commit
+    from storage.inbox import Inbox
+
+    two_turns(home)
+    mark = Mark(project=PROJECT, target_kind="deployment", target="shop-v1", cause="feedback",
+                reason="dataset 1a2b3c4d: 1 of 6 rows", touched=1, of=6, retrain=True)  # fmt: skip
+    same = msgspec.structs.replace(mark, cause="grader", retrain=False)
+    was = msgspec.structs.replace(mark, cause="label", settled=True)
+    before = msgspec.structs.replace(mark, target="shop-v0", cause="rules")
+    warned = decided("warned", "drift", "PSI", NOW + 2 * DAY, run_id="run-2")
+    Inbox(home).append([mark, same, was, before, warned])
+    commit(home)
+    known = ledger(home, PROJECT)
+    found = needs(
+        home, PROJECT, SORTING, known=known, turns=turns(known), now=serving(home, PROJECT, known),
+        up=None, turn=None, glance=None, acted=[], waits={},
+    )  # fmt: skip
+    told = [one.what for one in found if one.view == "datasets"]
+    assert told == ["The drift gate warns: PSI", "shop-v1 stands on what has changed since "
+                    "(feedback): dataset 1a2b3c4d: 1 of 6 rows"]  # fmt: skip
+    both = [msgspec.to_builtins(one) for one in (mark, msgspec.structs.replace(mark, target="v2"))]
+    assert list(mark_words(both)) == [
+        "feedback: dataset 1a2b3c4d: 1 of 6 rows (deployment shop-v1, deployment v2); "
+        "a retrain would be from other rows"
+    ]
+
+
 def test_whether_a_lock_is_held_is_asked_without_taking_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     assert locked(path) is False
