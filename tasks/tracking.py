@@ -18,6 +18,7 @@ from flywheel.progress import report
 from serving.registry import open_mlflow, telling
 from tasks.gates import Verdict
 from tasks.rl_problems import is_online
+from tasks.tracking_data import log_made
 from tasks.tracking_metrics import raise_alarms, rows_of, send, sent_so_far, words_of
 from tasks.tracking_page import log_dataset, log_heldout_plot, log_table, log_training_plots
 from tasks.turns import Turn, home, project_of, run_folder
@@ -101,18 +102,7 @@ class Tracked:
         if dataset["rules"]:
             log_table(self.client, self.run_id, dataset["rules"], "dataset/rules.json")
         self.client.log_artifact(self.run_id, str(home().path(dataset["report"])), "dataset")
-        log_dataset(
-            self.client,
-            self.run_id,
-            name=turn.project,
-            digest=dataset["dataset"],
-            folder=home().path(dataset["report"]).parent,
-            context="training",
-            profile={
-                "num_rows": dataset["rows"],
-                **{f"after {one['rule']}": one["rows_out"] for one in dataset["rules"]},
-            },
-        )
+        log_made(self.client, self.run_id, dataset["dataset"])
 
     def follow(self) -> None:
         """Sends the steps that were not sent yet, and raises alarms over all of them."""
@@ -171,6 +161,12 @@ def _telling_of_mlflow(function: Callable[P, R]) -> Callable[P, R]:
             return function(*given, **named)
 
     return told
+
+
+@_telling_of_mlflow
+def log_rollouts(mlflow_run_id: str, dataset_id: str) -> None:
+    """What a run sampled and learnt from, as another input of it."""
+    log_made(client_at(home()), mlflow_run_id, dataset_id, rollouts=True)
 
 
 @_telling_of_mlflow

@@ -24,7 +24,6 @@ _LINES = (_NEW, "#2f9e6e", "#e07b39", "#8b5cf6", _OLD, "#0ea5a5")
 _ALARMED = "#d1495b"
 _ACROSS = 3
 """Panels in a row."""
-_COLUMNS = ("messages", "completion", "tools", "reward", "slice", "origin", "confirmed_by")
 _TABLES = "mlflow.loggedArtifacts"
 
 
@@ -37,22 +36,23 @@ def log_dataset(
     folder: Path,
     context: str,
     profile: Mapping[str, Any],
+    columns: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """The dataset as an input of the run: a name, its id as digest, its folder as source.
 
     Args:
         context: training or evaluation.
         profile: counts, as people want to see them.
+        columns: as MLflow's schemas name them.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    columns = [{"type": "string", "name": column, "required": True} for column in _COLUMNS]
     made = Dataset(
         name=name,
         digest=digest,
         source_type="local",
         source=json.dumps({"uri": folder.as_uri()}),
-        schema=json.dumps({"mlflow_colspec": columns}),
+        schema=json.dumps({"mlflow_colspec": list(columns)}) if columns else None,
         profile=json.dumps(profile),
     )
     tag = InputTag("mlflow.data.context", _INPUTS[context])

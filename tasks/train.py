@@ -72,7 +72,7 @@ class Training:
 def training(turn: Turn, dataset: Verdict) -> Iterator[Training]:
     """Around the training itself: its job and MLflow run before, its result, the run's record and
     the checkpoint's after."""
-    from tasks.tracking import Tracked
+    from tasks.tracking import Tracked, log_rollouts
 
     started = time.monotonic()
     with Tracked.train(turn, dataset) as tracked:
@@ -89,7 +89,10 @@ def training(turn: Turn, dataset: Verdict) -> Iterator[Training]:
         }
         tracked.finish(run.found)
     failpoint("turn.after_training")
-    keep(turn, trained_on(turn, dataset), run.found)
+    learnt = trained_on(turn, dataset)
+    if learnt != dataset["dataset"]:
+        log_rollouts(run.found["mlflow_run_id"], learnt)
+    keep(turn, learnt, run.found)
     note(turn, "training", run.found)
 
 

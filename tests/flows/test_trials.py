@@ -144,6 +144,10 @@ def test_the_runs_page_has_data_plots_tables_and_the_decisions_text(home: Home) 
         for one in found.inputs.dataset_inputs
     }
     (dataset,) = records(home, "dataset")
+    (given,) = [one.dataset for one in found.inputs.dataset_inputs if one.dataset.name == "sorting"]
+    profile, columns = json.loads(given.profile), json.loads(given.schema)["mlflow_colspec"]
+    assert (profile["num_rows"], profile["product"]) == (dataset.rows, "rows")
+    assert {"name": "reward", "required": False, "type": "double"} in columns
     assert inputs["training"] == (dataset.id, home.path(dataset.path).as_uri())
     assert set(inputs) == {"training", "evaluation"}
     files = {
