@@ -7,9 +7,7 @@ not read again. `Trace.raw` is `DIGEST#OFFSET+LENGTH`: a slice of the chunk in t
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -25,7 +23,7 @@ from storage.committer import commit
 from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
 from storage.raw import RawStore
-from storage.receipts import Receipt, Reject
+from storage.receipts import Receipt, Reject, Stored
 from storage.rows import no_collection
 from storage.rows_in import Row, chunks, rows
 from storage.taking import Taking
@@ -62,25 +60,40 @@ class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Rows understood, known ones included. 0 = nothing was readable."""
 
 
-@dataclass
-class _Tally:
+class Tally(msgspec.Struct, kw_only=True):
+    """What reading files gave, before it is committed; several are added up."""
+
     files: int = 0
     spans: int = 0
     quarantined: int = 0
-    formats: Counter[str] = field(default_factory=Counter)
-    unmapped: Counter[str] = field(default_factory=Counter)
-    rejects: list[Reject] = field(default_factory=list)
+    formats: dict[str, int] = msgspec.field(default_factory=dict)
+    unmapped: dict[str, int] = msgspec.field(default_factory=dict)
+    rejects: list[Reject] = msgspec.field(default_factory=list)
     refused: int = 0
 
     def add(self, path: str, first: int, receipt: Receipt) -> None:
         self.spans += receipt.spans
         self.refused += receipt.refused
-        self.formats.update(receipt.formats)
-        self.unmapped.update(receipt.unmapped)
+        _count(self.formats, receipt.formats)
+        _count(self.unmapped, receipt.unmapped)
         self.quarantined += len(receipt.rejects)
         for reject in receipt.rejects[: max(0, MOST_REJECTS - len(self.rejects))]:
             named = msgspec.structs.replace(reject, path=path, line=first + reject.line)
             self.rejects.append(named)
+
+    def join(self, other: "Tally") -> None:
+        self.files += other.files
+        self.spans += other.spans
+        self.quarantined += other.quarantined
+        self.refused += other.refused
+        _count(self.formats, other.formats)
+        _count(self.unmapped, other.unmapped)
+        self.rejects += other.rejects[: max(0, MOST_REJECTS - len(self.rejects))]
+
+
+def _count(counts: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def import_path(
@@ -104,12 +117,30 @@ def import_path(
         Busy: the store is held by another process for too long; run it again, nothing is lost.
         Full: no space left; run it again, what was appended stays.
     """
+    before = receipts.stored(home, project)
+    paths = [path] if isinstance(path, Path | str) else path
+    tally = take_files(home, paths, project=project, format=format, max_line=max_line, told=told)
+    return committed(home, project, before, tally)
+
+
+def take_files(
+    home: Home,
+    paths: Sequence[Path | str],
+    *,
+    project: str,
+    format: str = "auto",
+    max_line: int = 64 * 2**20,
+    told: Belonging = NOBODY,
+) -> Tally:
+    """Reads files into the inbox and commits nothing: any number of processes may at once.
+
+    Raises:
+        UsageError, Full: as `import_path`.
+    """
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"no format {format!r}: auto, {', '.join(FORMATS)} are there")
-    before = receipts.stored(home, project)
     importing = _Import(home, project, format, receipts.committed_segments(home), told)
     tally = importing.tally
-    paths = [path] if isinstance(path, Path | str) else path
     found = [file for one in paths for file in files_under(Path(one))]
     total, done = sum(file.size for file in found), 0
     for file in found:
@@ -125,6 +156,15 @@ def import_path(
                     importing.chunk(f"{name}!{inner}" if inner else name, chunk)
         done += file.size
     report("import", total, total, "committing")
+    return tally
+
+
+def committed(home: Home, project: str, before: Stored, tally: Tally) -> ImportReport:
+    """Commits what was taken, and says what came of it.
+
+    Args:
+        before: what the store held when taking began.
+    """
     commit(home)
     after = receipts.stored(home, project)
     spans = max(0, after.spans - before.spans)
@@ -173,7 +213,7 @@ class _Import:
     ) -> None:
         self.home, self.project, self.format, self.known = home, project, format, known
         self.taking, self.told = Taking(home, project, format, told), told
-        self.tally = _Tally()
+        self.tally = Tally()
 
     def chunk(self, path: str, chunk: list[Row]) -> None:
         """Reads one chunk, unless its receipt says what it gave."""

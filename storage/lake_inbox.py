@@ -56,6 +56,12 @@ def send(home: Home, lake: Lake) -> Sent:
     return Sent(segments=segments, raw=raw)
 
 
+def handed_on(home: Home) -> None:
+    """What a worker took goes to the machine that commits, where that is another one."""
+    if home.lake is not None and not exists(home):
+        send(home, open_lake(home.lake))
+
+
 def fetched(home: Home) -> int:
     """`fetch` from the home's own lake; 0 where it has none."""
     return 0 if home.lake is None else fetch(home, open_lake(home.lake))

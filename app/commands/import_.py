@@ -1,14 +1,19 @@
 """`flywheel import`: trace files of many formats come in."""
 
+import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+
+if TYPE_CHECKING:
+    from flywheel.home import Home
+    from storage.belonging import Belonging
 
 
 @click.command("import")
@@ -32,6 +37,9 @@ from app.start import start
 @click.option(
     "--max-line", type=click.IntRange(1), default=64 * 2**20, help="Bytes a line may have."
 )
+@click.option("--runner", type=click.Choice(["processes", "dask", "ray"]),
+              help="Read the files on many workers. [default: in this process]")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 1024), help="How many. [default: a core each]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
 def command(
     paths: tuple[Path, ...],
@@ -41,6 +49,8 @@ def command(
     consent: Literal["granted", "denied"] | None,
     expires: str | None,
     max_line: int,
+    runner: str | None,
+    workers: int | None,
     as_json: bool,
 ) -> None:
     """Import each PATH, a file or a folder of them (plain, .gz, .zst), into the store.
@@ -53,15 +63,46 @@ def command(
 
     name = project_name(project)
     told = Belonging(tenant, consent, None if expires is None else expiry(expires))
-    report = import_path(
-        settings.at(), paths, project=name, format=form, max_line=max_line, told=told
-    )
-    found = {"project": name, **msgspec.to_builtins(report)}
+    if runner is None and workers is None:
+        report = import_path(
+            settings.at(), paths, project=name, format=form, max_line=max_line, told=told
+        )
+        found = {"project": name, **msgspec.to_builtins(report)}
+    else:
+        found = {"project": name, **_by_many(settings.at(), paths, name, form, max_line, told,
+                                             runner or "processes", workers)}  # fmt: skip
+    readable = found["readable"]
     if as_json:
         echo_json(found)
     else:
         show(found)
-    sys.exit(0 if report.readable else 1)
+    sys.exit(0 if readable else 1)
+
+
+def _by_many(
+    home: "Home",
+    paths: tuple[Path, ...],
+    project: str,
+    form: str,
+    max_line: int,
+    told: "Belonging",
+    runner: str,
+    workers: int | None,
+) -> dict[str, Any]:
+    from flows.server import start_prefect
+
+    start_prefect(home)
+    from flows.import_files import import_files
+
+    return import_files(
+        paths,
+        project,
+        form=form,
+        max_line=max_line,
+        told=told,
+        runner=runner,
+        workers=workers or os.cpu_count() or 1,
+    )
 
 
 def project_name(path: Path | None) -> str:

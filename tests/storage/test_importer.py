@@ -77,6 +77,7 @@ def test_the_report_has_its_fields_and_is_json(bring):
         "unmapped_fields": {"team": 5},
         "formats": {"openai_chat": 5},
         "readable": 5,
+        "refused": 0,
         "rejects": plain["rejects"],
     }
     (reject,) = plain["rejects"]
