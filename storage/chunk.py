@@ -16,6 +16,7 @@ from storage.belonging import NOBODY, Belonging, owned
 from storage.formats import FORMATS
 from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
+from storage.prepared import Preparing
 from storage.rows_in import Row
 from storage.whole import whole
 
@@ -34,6 +35,8 @@ class ChunkRead:
     the raw store."""
     told: Belonging = NOBODY
     """Whose the traces are, where they do not say it themselves."""
+    ready: Preparing | None = None
+    """Makes rows of the records as they come; None = nobody wants them."""
     refused: int = 0
     """Records of what was erased, which are not among the others."""
 
@@ -45,9 +48,10 @@ def read_chunk(
     format: str,
     keep: Callable[[bytes], str],
     told: Belonging = NOBODY,
+    ready: Preparing | None = None,
 ) -> ChunkRead:
     """Reads every row of `chunk`, whose bytes stand in the raw store under `raw`, joined by \\n."""
-    read = ChunkRead(told=told)
+    read = ChunkRead(told=told, ready=ready)
     first = chunk[0].number
     seen: dict[bytes, tuple[int, str | None]] = {}
     name = None if format == "auto" else format
@@ -113,7 +117,13 @@ def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: i
     read.formats[name] += 1
     for trace in parsed.traces:
         read.spans += len(trace.spans)
-        read.records.append(owned(trace, read.told))
+        whose = owned(trace, read.told)
+        read.records.append(whose)
+        if read.ready is not None:
+            read.ready.add(whose)
+    if read.ready is not None:
+        for said in parsed.feedback:
+            read.ready.add(said)
     read.traces += len(parsed.traces)
     read.feedback += len(parsed.feedback)
     read.records.extend(parsed.feedback)

@@ -5,13 +5,13 @@ equal trace of them: what has a column is only there, what has none is in the ro
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import field
 
-from flywheel.ids import digest, digest_bytes
+from flywheel.ids import digest_bytes
 from flywheel.records import (
     Choice,
     Experts,
@@ -68,6 +68,9 @@ class SpanRest(Record, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_packer = msgspec.msgpack.Encoder()
+_OWN = 7
+"""Columns of a span's own, before its call's."""
 _messages = msgspec.json.Decoder(Message)
 _toolsets = msgspec.json.Decoder(tuple[dict[str, Any], ...])
 _rests = msgspec.json.Decoder(SpanRest)
@@ -90,51 +93,40 @@ class Rows:
         self.tokens: list[tuple[Any, ...]] = []
         self.messages: dict[str, tuple[str, str, bytes, int]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
-        self._keys: dict[int, tuple[Message, str]] = {}
-        self._said: dict[int, tuple[ModelCall, str]] = {}
+        self._keys: dict[int, str] = {}
+        self._rows: dict[int, tuple[Any, ...]] = {}
+        self._alive: list[object] = []
+        """What the ids above are of, so that no other object gets one."""
 
     def add_trace(self, seen: Trace, *, raws: list[str], absent: bool) -> None:
         """`seen`: judged, as readers see it."""
-        starts = [span.start for span in seen.spans if span.start is not None]
-        ends = [span.end for span in seen.spans if span.end is not None]
-        self.traces.append((
-            seen.id, self._sequence, seen.project, seen.source, seen.external_id, seen.origin,
-            seen.conversation, seen.user, seen.problem_id, seen.run_id, seen.attempt, seen.raw,
-            raws, seen.fidelity, seen.fidelity_reasons, min(starts, default=None),
-            max(ends, default=None), len(seen.spans), absent, digest(seen), self._content(seen),
-            None, _encoder.encode(seen.attributes) if seen.attributes else None, seen.tenant,
+        spans = seen.spans
+        rows = [self._row(span) for span in spans]
+        starts = [span.start for span in spans if span.start is not None]
+        ends = [span.end for span in spans if span.end is not None]
+        told = (
+            seen.project, seen.source, seen.external_id, seen.origin, seen.conversation, seen.user,
+            seen.problem_id, seen.run_id, seen.attempt, seen.raw,
+        )  # fmt: skip
+        judged = (seen.fidelity, seen.fidelity_reasons)
+        others = (
+            _encoder.encode(seen.attributes) if seen.attributes else None, seen.tenant,
             seen.consent, seen.expires,
+        )  # fmt: skip
+        whole = [told, judged, others, [span.id for span in spans], rows, _sampled(spans)]
+        self.traces.append((
+            seen.id, self._sequence, *told, raws, *judged, min(starts, default=None),
+            max(ends, default=None), len(spans), absent,
+            digest_bytes(_packer.encode(whole)), _content(rows), None, *others,
         ))  # fmt: skip
 
     def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
-        call = span.call
-        common = (
-            trace_id, span.id, self._sequence, span.kind, span.name, span.parents, span.start,
-            span.end, span.error, span.version, copy_of,
-        )  # fmt: skip
-        if call is None:
-            rest = SpanRest(
-                attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result
-            )
-            self.spans.append((*common, *[None] * 14, _or_none(rest)))
+        row = self._row(span)
+        first, second = row[:_OWN], row[_OWN:]
+        self.spans.append((trace_id, span.id, self._sequence, *first, copy_of, *second))
+        if span.call is None:
             return
-        usage = call.usage
-        rest = SpanRest(
-            attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result,
-            sampling=call.sampling, usage_reason=usage.reason,
-            cache_write_tokens=usage.cache_write_tokens,
-        )  # fmt: skip
-        asked = [self._message(one) for one in call.input]
-        answered = [self._message(choice.message) for choice in call.choices]
-        self._said[id(call)] = (call, "".join(asked) + "".join(answered))
-        self.spans.append((
-            *common, asked, answered, [choice.finish_reason for choice in call.choices],
-            self._tools(call.tools), call.model,
-            call.response_model, call.deployment, call.routing_probability, usage.input_tokens,
-            usage.cached_input_tokens, usage.output_tokens, usage.reasoning_tokens, call.cost_usd,
-            call.cached, _or_none(rest),
-        ))  # fmt: skip
-        for number, choice in enumerate(call.choices):
+        for number, choice in enumerate(span.call.choices):
             if (one := choice.tokens) is not None:
                 self.tokens.append((
                     trace_id, span.id, self._sequence, number, one.prompt_ids, one.completion_ids,
@@ -142,26 +134,51 @@ class Rows:
                     one.experts and msgspec.msgpack.encode(one.experts),
                 ))  # fmt: skip
 
-    def _content(self, trace: Trace) -> str | None:
-        """A hash of what was said in the trace's model calls, without ids and times."""
-        said = [self._words(span.call) for span in trace.spans if span.call and span.call.choices]
-        return digest_bytes("\n".join(sorted(said)).encode()) if said else None
+    def _row(self, span: Span) -> tuple[Any, ...]:
+        """What of a span's row is of the span alone."""
+        if (known := self._rows.get(id(span))) is not None:
+            return known
+        call = span.call
+        own = (
+            span.kind, span.name, span.parents, span.start, span.end, span.error, span.version
+        )  # fmt: skip
+        if call is None:
+            rest = SpanRest(
+                attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result
+            )
+            row: tuple[Any, ...] = (*own, *[None] * 14, _or_none(rest))
+        else:
+            usage = call.usage
+            rest = SpanRest(
+                attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result,
+                sampling=call.sampling, usage_reason=usage.reason,
+                cache_write_tokens=usage.cache_write_tokens,
+            )  # fmt: skip
+            row = (
+                *own, self._messages(call.input),
+                self._messages([choice.message for choice in call.choices]),
+                [choice.finish_reason for choice in call.choices], self._tools(call.tools),
+                call.model, call.response_model, call.deployment, call.routing_probability,
+                usage.input_tokens, usage.cached_input_tokens, usage.output_tokens,
+                usage.reasoning_tokens, call.cost_usd, call.cached, _or_none(rest),
+            )  # fmt: skip
+        self._rows[id(span)] = row
+        self._alive.append(span)
+        return row
 
-    def _words(self, call: ModelCall) -> str:
-        """The keys of all that was said in a call."""
-        if (known := self._said.get(id(call))) is not None:
-            return known[1]
-        return "".join(map(self._message, (*call.input, *(one.message for one in call.choices))))
-
-    def _message(self, message: Message) -> str:
-        if (known := self._keys.get(id(message))) is not None:
-            return known[1]
-        body = _encoder.encode(message)
-        key = hashlib.blake2b(body, digest_size=16).hexdigest()
-        if key not in self.messages:
-            self.messages[key] = (key, message.role, body, short_key(key))
-        self._keys[id(message)] = (message, key)
-        return key
+    def _messages(self, messages: Sequence[Message]) -> list[str]:
+        keys, rows, encode, found = self._keys, self.messages, _encoder.encode, list[str]()
+        for message in messages:
+            key = keys.get(id(message))
+            if key is None:
+                body = encode(message)
+                key = hashlib.blake2b(body, digest_size=16).hexdigest()
+                if key not in rows:
+                    rows[key] = (key, message.role, body, int(key[:15], 16))
+                keys[id(message)] = key
+                self._alive.append(message)
+            found.append(key)
+        return found
 
     def _tools(self, tools: tuple[dict[str, Any], ...] | None) -> str | None:
         if tools is None:
@@ -170,6 +187,17 @@ class Rows:
         key = digest_bytes(body)
         self.toolsets.setdefault(key, (key, body))
         return key
+
+
+def _content(rows: list[tuple[Any, ...]]) -> str | None:
+    """A hash of what was said in a trace's model calls, without ids and times."""
+    said = ["".join((*row[_OWN], *row[_OWN + 1])) for row in rows if row[_OWN + 1]]
+    return digest_bytes("\n".join(sorted(said)).encode()) if said else None
+
+
+def _sampled(spans: Sequence[Span]) -> list[Tokens]:
+    choices = [choice for span in spans if span.call for choice in span.call.choices]
+    return [choice.tokens for choice in choices if choice.tokens is not None]
 
 
 def assemble(

@@ -14,9 +14,12 @@ from flywheel.records import (
     Image,
     Message,
     ModelCall,
+    Reasoning,
     Refusal,
     Span,
+    Text,
     ToolCall,
+    ToolResult,
     Trace,
     Truncated,
     Unknown,
@@ -24,6 +27,8 @@ from flywheel.records import (
 )
 from storage.span_parts import disputed
 
+_SOUND = frozenset((Text, Reasoning, ToolCall, ToolResult))
+"""Parts that speak against nothing."""
 Judgement = tuple[Fidelity, tuple[str, ...]]
 
 
@@ -69,7 +74,7 @@ def _broken(span: Span, call: ModelCall, served: bool) -> Iterator[str]:
         yield "the answer has no content"
     for message in (*call.input, choice.message):
         for part in message.parts:
-            if isinstance(part, Truncated):
+            if type(part) not in _SOUND and isinstance(part, Truncated):
                 yield f"a {message.role} message was truncated from {part.size} bytes"
 
 
@@ -100,6 +105,8 @@ def _unclear(call: ModelCall) -> Iterator[str]:
         if not message.parts and message.role != "assistant":
             yield f"a {message.role} message has no content"
         for part in message.parts:
+            if type(part) in _SOUND:
+                continue
             if isinstance(part, Unknown):
                 yield f"a {message.role} message has a part of unknown kind {part.kind}"
             elif isinstance(part, Image | File) and part.url is None and part.digest is None:

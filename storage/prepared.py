@@ -34,11 +34,79 @@ SHAPES = {
     "feedback": entries.all_columns(_FEEDBACK),
 }
 _Packed = dict[str, tuple[memoryview, memoryview]]
+_UNFIT = (TypeError, ValueError, OverflowError, RecursionError)
 Tables = dict[str, "pa.Table"]
 
 
 class Unprepared(Exception):
     """Some record does not fit the columns: as a line of its own, it alone is refused."""
+
+
+class Preparing:
+    """Makes a segment of records that are given one by one: each is made rows while it is at hand,
+    for two thirds of what it would take later."""
+
+    def __init__(self) -> None:
+        self._rows = columns.Rows(0)
+        self._merged: dict[str, Trace] = {}
+        self._raws: dict[str, set[str | None]] = {}
+        """Of traces that came in several parts."""
+        self._said: dict[str, tuple[Any, ...]] = {}
+        self._fault: Exception | None = None
+
+    def add(self, record: Trace | Feedback) -> None:
+        try:
+            if isinstance(record, Trace):
+                self._trace(finite(record))
+            else:
+                row = _said(record)
+                self._said[row[0]] = row
+        except _UNFIT as error:
+            self._fault = error
+
+    def _trace(self, part: Trace) -> None:
+        old = self._merged.get(part.id)
+        self._merged[part.id] = trace = merge(old, part)
+        if old is None:
+            self._add(trace, {trace.raw})
+        else:
+            self._raws.setdefault(part.id, {old.raw}).add(part.raw)
+
+    def _add(self, trace: Trace, raws: set[str | None]) -> None:
+        add_changed(self._rows, trace, [one for one in raws if one is not None], None, Counter())
+
+    def packed(self) -> bytes:
+        """The plain bytes of the segment.
+
+        Raises:
+            Unprepared: see there.
+        """
+        try:
+            if self._fault is not None:
+                raise self._fault
+            tables = self._tables()
+        except _UNFIT as error:
+            raise Unprepared(str(error)) from error
+        return HEADER + msgspec.msgpack.encode({name: _packed(one) for name, one in tables.items()})
+
+    def _tables(self) -> Tables:
+        from storage.rows import table_of
+
+        rows, parted = self._rows, self._raws
+        if parted:
+            for held in (rows.traces, rows.spans, rows.tokens):
+                held[:] = [row for row in held if row[0] not in parted]
+            for key, raws in parted.items():
+                self._add(self._merged[key], raws)
+        made = {
+            "traces": rows.traces,
+            "spans": rows.spans,
+            "tokens": rows.tokens,
+            "messages": list(rows.messages.values()),
+            "toolsets": list(rows.toolsets.values()),
+            "feedback": list(self._said.values()),
+        }
+        return {name: table_of(SHAPES[name], found) for name, found in made.items() if found}
 
 
 def prepare(records: Iterable[Trace | Feedback]) -> bytes:
@@ -47,40 +115,10 @@ def prepare(records: Iterable[Trace | Feedback]) -> bytes:
     Raises:
         Unprepared: see there.
     """
-    from storage.rows import table_of
-
-    try:
-        rows, said = _rows(records)
-        held = {
-            "traces": rows.traces,
-            "spans": rows.spans,
-            "tokens": rows.tokens,
-            "messages": list(rows.messages.values()),
-            "toolsets": list(rows.toolsets.values()),
-            "feedback": said,
-        }
-        tables = {name: table_of(SHAPES[name], found) for name, found in held.items() if found}
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Unprepared(str(error)) from error
-    return HEADER + msgspec.msgpack.encode({name: _packed(one) for name, one in tables.items()})
-
-
-def _rows(records: Iterable[Trace | Feedback]) -> tuple[columns.Rows, list[tuple[Any, ...]]]:
-    merged: dict[str, Trace] = {}
-    raws: dict[str, set[str]] = {}
-    said: dict[str, tuple[Any, ...]] = {}
-    for one in records:
-        if isinstance(one, Feedback):
-            row = _said(one)
-            said[row[0]] = row
-            continue
-        merged[one.id] = merge(merged.get(one.id), finite(one))
-        if one.raw is not None:
-            raws.setdefault(one.id, set()).add(one.raw)
-    rows = columns.Rows(0)
-    for key, trace in merged.items():
-        add_changed(rows, trace, raws.get(key, ()), None, Counter())
-    return rows, list(said.values())
+    preparing = Preparing()
+    for record in records:
+        preparing.add(record)
+    return preparing.packed()
 
 
 def _said(one: Feedback) -> tuple[Any, ...]:

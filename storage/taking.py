@@ -15,7 +15,7 @@ from storage.belonging import NOBODY, Belonging
 from storage.chunk import ChunkRead, read_chunk
 from storage.envelope import encode
 from storage.inbox import Inbox
-from storage.prepared import Unprepared, prepare
+from storage.prepared import Preparing, Unprepared, prepare
 from storage.quarantine import quarantine
 from storage.raw import RawStore
 from storage.refused_rows import Keeping
@@ -55,7 +55,9 @@ class Taking:
         """
         with no_collection():
             keep = Keeping(self._store)
-            read = read_chunk(chunk, key, self._project, self._format, keep.put, self._told)
+            # What may have been erased is taken out first.
+            ready = None if self._stones else Preparing()
+            read = read_chunk(chunk, key, self._project, self._format, keep.put, self._told, ready)
         if self._stones:
             data = keep.without_erased(read, data, key, self._stones)
         if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
@@ -68,7 +70,8 @@ class Taking:
         """As rows; where something does not fit its column, as lines, of which it alone is lost."""
         with no_collection():
             try:
-                self._inbox.append_rows(prepare(read.records), name=segment)
+                plain = prepare(read.records) if read.ready is None else read.ready.packed()
+                self._inbox.append_rows(plain, name=segment)
                 return
             except Unprepared:
                 pass

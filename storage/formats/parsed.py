@@ -38,8 +38,7 @@ class Parsed:
     """Parts of the row (a span of a batch) that could not be understood; the others stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a format may know about where its row comes from."""
 
     project: str
