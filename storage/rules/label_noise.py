@@ -29,7 +29,7 @@ class LabelNoise(Parameters):
     most: float = Field(0.1, ge=0, le=1)
     """Share of the rows that the classifier may call suspect; the surest first. 0 = it is not
     asked."""
-    least: int = Field(200, ge=20)
+    least: int = Field(500, ge=20)
     """Graded rows without which it is not asked."""
 
 
