@@ -164,7 +164,7 @@ def _mine(asked: Asked) -> str:
     if asked.kind in ("user", "tenant"):
         column = _OWN[asked.kind]
         return f"({column} IS NULL OR {column} = $value)"
-    return "true"
+    return "(user_id IS NULL OR user_id IN (SELECT user_id FROM all_traces JOIN gone USING (id)))"
 
 
 def _ids(database: "DuckDBPyConnection", table: str) -> tuple[str, ...]:
