@@ -50,13 +50,13 @@ def export(home: Home, dataset: Dataset, layout: str, out: Path) -> Exported:
         CorruptFile: the dataset's files are not what was published.
         Full: no space; nothing is left there.
     """
-    form, kind = LAYOUTS[layout], kind_of(dataset)
+    verified(home, dataset)
+    form, kind = LAYOUTS[layout], kind_of(home, dataset)
     if not form.copied and kind not in form.shapes:
         able = ", ".join(name for name, one in LAYOUTS.items() if one.copied or kind in one.shapes)
         raise UsageError(f"{layout} has no place for {_NAMES[kind]}; {able} have")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already and is not empty: name another folder with --out")
-    verified(home, dataset)
     out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     making = out.parent / f".{out.name}.making-{os.getpid()}"
@@ -88,11 +88,17 @@ _NAMES: dict[Kind, str] = {
 }  # fmt: skip
 
 
-def kind_of(dataset: Dataset) -> Kind:
-    """What its rows are, by its product; preferences may be single labelled answers (`answer`)."""
+def kind_of(home: Home, dataset: Dataset) -> Kind:
+    """What its rows are. Preferences are pairs, or labelled answers that stand alone."""
+    import polars as pl
+
     if dataset.product in ("problems", "evaluation"):
         return "problem"
-    return "pair" if dataset.product == "preferences" else "answer"
+    if dataset.product != "preferences":
+        return "answer"
+    file = home.path(dataset.path) / "rows.parquet"
+    paired = pl.scan_parquet(file).select(pl.col("pair_id").is_not_null().all()).collect().item()
+    return "pair" if paired else "answer"
 
 
 def _write(
@@ -104,7 +110,7 @@ def _write(
     if form.copied:
         shutil.copyfile(rows, data)
         return dataset.rows
-    units = _pairs(home, dataset, making) if kind == "pair" else _rows(rows, dataset.rows)
+    units = _pairs(home, dataset, making, left) if kind == "pair" else _rows(rows, dataset.rows)
     batches = _shaped(units, form.shapes[kind], left)
     if form.schema is None:
         return _write_lines(data, batches)
@@ -123,18 +129,23 @@ def _rows(path: Path, total: int) -> Units:
     report("export", done, total)
 
 
-def _pairs(home: Home, dataset: Dataset, making: Path) -> Units:
+def _pairs(home: Home, dataset: Dataset, making: Path, left: Counter[str]) -> Units:
     """Each chosen answer with the rejected one of its pair."""
     ordered = making / ".pairs.parquet"
     sorted_pairs(home, dataset, ordered)
     waiting: TrainingRow | None = None
+    done = pairs = 0
     for batch in read_batches(ordered, _BATCH):
+        report("export", done, dataset.rows)
         found: list[tuple[TrainingRow, ...]] = []
         for row in batch:
             if row.label == "rejected" and waiting is not None and waiting.pair_id == row.pair_id:
                 found.append((waiting, row))
             waiting = row if row.label == "chosen" else None
+        done, pairs = done + len(batch), pairs + len(found)
         yield found
+    if alone := done - 2 * pairs:
+        left["the other answer of its pair is not there"] += alone
     ordered.unlink()
 
 

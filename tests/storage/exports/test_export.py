@@ -118,6 +118,15 @@ def test_preferences_are_openais_pairs_and_sharegpts(tmp_path: Path) -> None:
     assert all(span.attributes["preference"] == {"chosen": 0, "rejected": 1} for span in spans)
 
 
+def test_preferences_without_pairs_are_labelled_answers(tmp_path: Path) -> None:
+    rows = [a_row(k, label=("desirable", "undesirable")[k % 2]) for k in range(3)]
+    done, file = exported(tmp_path, "chat", made(home_of(tmp_path), rows, "preferences"))
+    assert done.items == 3 and sorted(one["label"] for one in lines(file)) == [False, True, True]
+    alone = made(home_of(tmp_path), [*pair(1), pair(2)[0]], "preferences")
+    done = export(home_of(tmp_path), alone, "chat", tmp_path / "alone")
+    assert (done.items, done.left_out) == (1, {"the other answer of its pair is not there": 1})
+
+
 def test_sharegpt_has_calls_and_their_results_as_turns(tmp_path: Path) -> None:
     _, file = exported(tmp_path, "sharegpt", made(home_of(tmp_path), [called()]))
     (row,) = lines(file)
