@@ -199,9 +199,10 @@ def _generated(value: Any, rest: Rest) -> Answered:
         about = about if isinstance(about, dict) else {}
         said = one.get("message") or {"role": "assistant", "content": one.get("text")}
         inner = said.get("kwargs", said) if isinstance(said, dict) else {}
+        used = inner.get("usage_metadata") if isinstance(inner, dict) else None
         (choice,) = read_any_output({"message": said, **about}, rest)
         choices.append(choice)
-        usage = usage or summed(inner.get("usage_metadata"), answered(choice.message))
+        usage = usage or summed(used, answered(choice.message))
     overall = value.get("llm_output")
     overall = overall if isinstance(overall, dict) else {}
     if usage is None and overall.get("token_usage"):

@@ -83,7 +83,7 @@ def _merge_choice(merged: dict[str, Any], choice: dict[str, Any]) -> None:
         if key == "tool_calls":
             _merge_calls(message, value)
         elif key == "function_call" and isinstance(value, dict):
-            _merge_function(message.setdefault("function_call", {}), value)
+            _merge_function(_inner(message, "function_call"), value)
         elif (key in _JOINED and isinstance(value, str)) or isinstance(value, list):
             add(message, key, value)
         elif value is not None or key not in message:
@@ -102,11 +102,19 @@ def _merge_calls(message: dict[str, Any], deltas: object) -> None:
         call = calls.setdefault(at, {})
         for key, value in delta.items():
             if key == "function" and isinstance(value, dict):
-                _merge_function(call.setdefault("function", {}), value)
+                _merge_function(_inner(call, "function"), value)
             elif key != "index" and value not in (None, ""):
                 call[key] = value
     if not calls:
         del message["tool_calls"]
+
+
+def _inner(holder: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object under `key`, where pieces are put; what was no object gives way."""
+    held = holder.get(key)
+    if not isinstance(held, dict):
+        held = holder[key] = {}
+    return held
 
 
 def _merge_function(function: dict[str, Any], delta: dict[str, Any]) -> None:
