@@ -24,7 +24,7 @@ COMPARED: tuple[str, ...] = (
 )  # fmt: skip
 """Columns that are compared, where both frames have them."""
 BINS = 10
-"""Of numbers: the earlier dataset's deciles."""
+"""Of numbers: the earlier dataset's deciles; of few rows three parts or more, of ten rows each."""
 MOST_KINDS = 20
 """Categories with a bin of their own, the most frequent ones; the rest is one more."""
 CHANCE = 0.001
@@ -142,7 +142,8 @@ def _numbers(before: "pl.Series", after: "pl.Series") -> tuple[list[str], Counts
     if pl.concat([side.cast(pl.Float64) for side in (before, after)]).n_unique() <= BINS:
         return _kinds(before, after)
     sides = [side.drop_nulls().to_numpy().astype(float) for side in (before, after)]
-    inner = np.unique(np.quantile(sides[0], np.arange(1, BINS) / BINS, method="higher"))
+    bins = max(3, min(BINS, min(side.size for side in sides) // 10))
+    inner = np.unique(np.quantile(sides[0], np.arange(1, bins) / bins, method="higher"))
     places = [np.searchsorted(inner, side, side="left") for side in sides]
     counts = [np.bincount(place, minlength=inner.size + 1).tolist() for place in places]
     ends = [f"{edge:g}" for edge in inner]

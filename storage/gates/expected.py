@@ -94,7 +94,7 @@ def rows_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
                  between(column="highest_logprob", max_value=ROUNDING)),
     ]  # fmt: skip
     expected = [*posed, *answers] if wanted.answered else posed
-    return Suite("data", "block", _rows(frame), _ROWS, expected)
+    return Suite("data", "block", _rows(frame, *_ROWS), _ROWS, expected)
 
 
 def window_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
@@ -106,7 +106,7 @@ def window_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
         between(column="tokens", min_value=1, max_value=wanted.max_tokens),
     )
     types = {name: _ROWS[name] for name in ("row", "tokens")}
-    return Suite("window", wanted.section.window, _rows(frame), types, [about])
+    return Suite("window", wanted.section.window, _rows(frame, *types), types, [about])
 
 
 class Measure(NamedTuple):
@@ -177,16 +177,17 @@ def _measured(
     return Suite(gate, strictness, table, dict.fromkeys(table, "float64"), expected, skipped)
 
 
-def _rows(frame: "pl.DataFrame") -> dict[str, Any]:
+def _rows(frame: "pl.DataFrame", *names: str) -> dict[str, Any]:
+    """These columns of `_ROWS`, as pandas has them."""
     import polars as pl
 
-    tokens = pl.col("prompt_tokens") + pl.col("answer_tokens")
-    rows = frame.select(
-        pl.col("row_id").alias("row"), "origin", "reward", tokens.alias("tokens"), "answer_tokens",
-        "answer_characters", "finish_reason", pl.col("slice").replace("", None), "logprobs",
-        "highest_logprob",
-    )  # fmt: skip
-    return {name: rows[name].to_list() for name in rows.columns}
+    made = {
+        "row": pl.col("row_id"),
+        "tokens": pl.col("prompt_tokens") + pl.col("answer_tokens"),
+        "slice": pl.col("slice").replace("", None),
+    }
+    rows = frame.select(made.get(name, pl.col(name)).alias(name) for name in names)
+    return {name: rows[name].to_pandas() for name in names}
 
 
 def _largest(values: "pl.Series") -> tuple[str, float]:
