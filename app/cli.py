@@ -25,6 +25,7 @@ COMMANDS = {
     "serve": "Serve a project: gateway and engine, until stopped.",
     "keys": "Who may use the gateway: keys issued, listed, rotated, revoked.",
     "import": "Bring trace files in.",
+    "pull": "Bring in what Langfuse, LangSmith, MLflow or Phoenix recorded.",
     "privacy": "Personal data and secrets: where they are.",
     "preset": "What vLLM is started with on GPUs, by name.",
     "turn": "One whole turn: ingest to promotion or refusal.",

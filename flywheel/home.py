@@ -46,6 +46,11 @@ class Home:
         return self.root / "datasets"
 
     @property
+    def pulls(self) -> Path:
+        """How far each pull from another platform came, one file a project there."""
+        return self.root / "pulls"
+
+    @property
     def pools(self) -> Path:
         """Candidate rows of curations under way, one folder each, gone when they end."""
         return self.root / "pools"
