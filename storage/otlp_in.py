@@ -186,9 +186,9 @@ def _span(span: Any) -> dict[str, Any]:
             }
             for link in span.links
         ]
-    for name in ("dropped_attributes_count", "dropped_events_count", "dropped_links_count"):
-        if count := getattr(span, name):
-            found[name] = count
+    for what in ("attributes", "events", "links"):
+        if count := getattr(span, f"dropped_{what}_count"):
+            found[f"dropped{what.title()}Count"] = count
     return found
 
 
@@ -203,8 +203,10 @@ def _log(record: Any) -> dict[str, Any]:
     }
     if record.event_name:
         found["eventName"] = record.event_name
-    if record.severity_text or record.severity_number:
-        found["severityText"] = record.severity_text or record.severity_number
+    if record.severity_text:
+        found["severityText"] = record.severity_text
+    if record.severity_number:
+        found["severityNumber"] = record.severity_number
     return found
 
 

@@ -97,7 +97,7 @@ def request(number: int) -> ExportTraceServiceRequest:
 
 SPAN = {
     "traceId": "01" * 16, "spanId": "01" * 8, "parentSpanId": "09" * 8, "name": "chat", "kind": 0,
-    "startTimeUnixNano": 5, "endTimeUnixNano": 7, "traceState": "a=b", "dropped_events_count": 2,
+    "startTimeUnixNano": 5, "endTimeUnixNano": 7, "traceState": "a=b", "droppedEventsCount": 2,
     "status": {"code": 2, "message": ""},
     "attributes": {"s": "t", "i": -(2**62), "b": True, "d": 1.5, "l": [{"x": "/w=="}]},
     "events": [{"name": "exception", "timeUnixNano": 6, "attributes": {"exception.message": "no"}}],

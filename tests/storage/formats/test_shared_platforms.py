@@ -2,12 +2,14 @@
 source states of itself, and that one conversation is the same however it was recorded. Skipped
 without ../shared."""
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from flywheel.records import Span, ToolResult
@@ -519,6 +521,43 @@ def _expected(message: dict[str, Any]) -> Any:
         made += [(one["name"], one["input"]) for one in content if one.get("type") == "tool_use"]
     role = {"model": "assistant"}.get(message.get("role", ""), message.get("role"))
     return role, _words(content), made
+
+
+@pytest.mark.parametrize("name", [one for one in TABLE if one.startswith("otlp_json/")])
+def test_protobuf_of_every_generation_is_what_its_json_is(
+    shared: Path, files: Read, tmp_path: Path, name: str
+):
+    from google.protobuf.json_format import ParseDict
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+    said = _base64_ids(json.loads((shared / name).read_text()))
+    kind = TracesData if "resourceSpans" in said else LogsData
+    path = tmp_path / "export.pb"
+    path.write_bytes(ParseDict(said, kind(), ignore_unknown_fields=True).SerializeToString())
+    found, expected = held(path), files(name)
+    assert not found.rejects and found.traces.keys() == expected.traces.keys()
+    for id, trace in expected.traces.items():
+        assert list(map(_plainly, found.traces[id].spans)) == list(map(_plainly, trace.spans))
+
+
+def _base64_ids(value: Any) -> Any:
+    """Ids as protobuf's own JSON has them; OTLP's has them in hex."""
+    if isinstance(value, list):
+        return [_base64_ids(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ids = ("traceId", "spanId", "parentSpanId")
+    return {
+        key: base64.b64encode(bytes.fromhex(one)).decode() if key in ids else _base64_ids(one)
+        for key, one in value.items()
+    }
+
+
+def _plainly(span: Span) -> Span:
+    numbered = ("kind", "log.severityNumber")  # by name in the one, by number in the other
+    kept = {key: one for key, one in span.attributes.items() if key not in numbered}
+    return msgspec.structs.replace(span, attributes=kept)
 
 
 def test_langfuse_generations_are_what_its_authors_expect(shared: Path, files: Read):
