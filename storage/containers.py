@@ -57,6 +57,11 @@ def windows_of(path: Path, overlap: int) -> Iterator[Window]:
             yield from _stream(file, overlap, "", 0)
 
 
+def windows_in(data: bytes, overlap: int) -> Iterator[Window]:
+    """The same of bytes that lie in no file here."""
+    yield from _stream(io.BytesIO(data), overlap, "", 0)
+
+
 def _stream(file: IO[bytes], overlap: int, inside: str, depth: int) -> Iterator[Window]:
     head = file.read(4)
     file.seek(0)

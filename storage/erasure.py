@@ -12,51 +12,37 @@ from pathlib import Path
 
 import msgspec
 
-from flywheel import durable
-from flywheel.errors import Busy, CorruptFile, FlywheelError
+from flywheel.errors import Busy
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import new_ulid
-from flywheel.lineage import Decision, Erasure, Mark
+from flywheel.lineage import Decision, Erasure
 from flywheel.progress import report
-from flywheel.records import Record
 from storage.committer import commit
 from storage.database import reading
 from storage.entries import record_of
-from storage.finding import Found, find
-from storage.flagged import Touched, datasets_with, marks_of
-from storage.gathering import Gathered, gather
+from storage.erasure_plan import Plan, counts_of, done_with, keep, plan_of, stones_of, waiting
+from storage.finding import Found, find, look_in_lake
+from storage.flagged import late_marks
 from storage.inbox import Inbox
+from storage.lake import open_lake
 from storage.locks import held
 from storage.moments import moment
 from storage.needles import Search
+from storage.publish import publish
 from storage.raw_anew import raw_anew
-from storage.reach import Asked, Reached, reach
+from storage.reach import Asked
 from storage.receipts import drop as drop_receipts
 from storage.removing import remove, rewrite, scrub_records
 from storage.rows import fetch
 from storage.scrub import scrub
 from storage.search import forget
-from storage.successor import drop_files, succeeded
-from storage.tombstones import Tombstone, changed, hashed, of_traces, secret
+from storage.successor import close_turns, drop_files, succeeded
+from storage.tombstones import changed
 
 _ROUNDS = 4
 """Of looking and cleaning, before what is still found is told instead."""
 _WAIT_S = 600.0
-
-
-class Plan(Record, frozen=True, kw_only=True):
-    id: str
-    asked: Asked
-    label: str
-    """What may be told of it: its kind, and a keyed hash."""
-    by: str
-    reason: str
-    at: int
-    reached: Reached
-    gathered: Gathered
-    datasets: tuple[Touched, ...]
-    marks: tuple[Mark, ...]
 
 
 def erase(home: Home, asked: Asked, *, by: str, reason: str, wait_s: float = _WAIT_S) -> Erasure:
@@ -72,7 +58,7 @@ def erase(home: Home, asked: Asked, *, by: str, reason: str, wait_s: float = _WA
         _finish_others(home, wait_s)
         commit(home, wait_s=wait_s)
         plan = plan_of(home, asked, by=by, reason=reason)
-        _keep(home, plan)
+        keep(home, plan)
         failpoint("erase.planned")
         return _carry_out(home, plan, wait_s)
 
@@ -86,66 +72,25 @@ def resume(home: Home, *, wait_s: float = _WAIT_S) -> list[Erasure]:
         return _finish_others(home, wait_s)
 
 
-def plan_of(home: Home, asked: Asked, *, by: str = "", reason: str = "") -> Plan:
-    """What would go, and what was made of it; nothing is changed."""
-    at, key = moment(home), secret(home)
-    label = f"{asked.kind} {hashed(key, asked.kind, asked.project or '', asked.value).hex()}"
+def flag_later(home: Home) -> int:
+    """Marks what was made of erased data while it was being erased; returns how many."""
     with reading(home) as database:
-        if database is None:
-            empty = Reached(
-                traces=(), problems=(), feedback=(), messages=(), toolsets=(), spans=0, grades=0,
-                projects=(),
-            )  # fmt: skip
-            raise FlywheelError(f"nothing was ever committed in {home.root}: {empty.spans} spans")
-        reached = reach(database, asked)
-        gathered = gather(database, asked)
-        datasets = datasets_with(database, home)
-        marks = marks_of(database, datasets, what=label[:20], at=at)
-    return Plan(
-        id=new_ulid(), asked=asked, label=label, by=by, reason=reason, at=at, reached=reached,
-        gathered=gathered, datasets=tuple(datasets), marks=tuple(marks),
-    )  # fmt: skip
-
-
-def counts_of(plan: Plan) -> dict[str, int]:
-    """What goes, by kind."""
-    reached = plan.reached
-    return {
-        "traces": len(reached.traces),
-        "spans": reached.spans,
-        "messages": len(reached.messages),
-        "grades": reached.grades,
-        "feedback": len(reached.feedback),
-        "problems": len(reached.problems),
-        "dataset rows": sum(one.rows for one in plan.datasets),
-    }
+        marks = [] if database is None else late_marks(database, at=moment(home))
+    if marks:
+        Inbox(home).append(marks)
+        commit(home)
+    return len(marks)
 
 
 def _finish_others(home: Home, wait_s: float) -> list[Erasure]:
-    done = []
-    for path in sorted(home.erasing.glob("*.json")):
-        try:
-            plan = msgspec.json.decode(path.read_bytes(), type=Plan)
-        except msgspec.DecodeError as error:
-            raise CorruptFile(
-                f"{path} is no erasure's plan ({error}): ask for the erasure again, then remove it"
-            ) from error
-        done.append(_carry_out(home, plan, wait_s))
-    return done
-
-
-def _keep(home: Home, plan: Plan) -> None:
-    path = home.erasing / f"{plan.id}.json"
-    home.erasing.mkdir(mode=0o700, parents=True, exist_ok=True)
-    durable.write(path, msgspec.json.encode(plan))
-    path.chmod(0o600)
+    return [_carry_out(home, plan, wait_s) for plan in waiting(home)]
 
 
 def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     search, reached = Search(plan.gathered.needles), plan.reached
     report("erasing", 0, 6, "rows")
     remove(
-        home, f"erasure:{plan.id}", reached=reached, stones=_stones(home, plan), wait_s=wait_s
+        home, f"erasure:{plan.id}", reached=reached, stones=stones_of(home, plan), wait_s=wait_s
     )  # fmt: skip
     changed(home)
     failpoint("erase.removed")
@@ -162,7 +107,11 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     drop_receipts(home, {key.partition("#")[0] for key in plan.gathered.raws})
     for project in reached.projects:
         forget(home, project, reached.traces)
+    close_turns(home, {one.id for one in plan.datasets})
     cleaned, found = _until_nothing(home, search, wait_s)
+    if home.lake is not None:
+        publish(home)  # all of it anew, and what was erased is removed there
+        look_in_lake(open_lake(home.lake), search, found)
     receipt = _receipt(home, plan, datasets, cleaned, found, raw)
     if not receipt.left:
         receipt = msgspec.structs.replace(receipt, done=moment(home))
@@ -170,17 +119,8 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     commit(home, wait_s=wait_s)
     report("erasing", 6, 6)
     if not receipt.left:
-        (home.erasing / f"{plan.id}.json").unlink(missing_ok=True)
+        done_with(home, plan)
     return receipt
-
-
-def _stones(home: Home, plan: Plan) -> list[Tombstone]:
-    key, asked = secret(home), plan.asked
-    stones = list(of_traces(key, plan.reached.traces))
-    if asked.kind in ("user", "tenant", "conversation"):
-        stone = hashed(key, asked.kind, asked.project or "", asked.value)
-        stones.append(Tombstone(stone, plan.at))
-    return stones
 
 
 def _datasets(home: Home, plan: Plan, search: Search, wait_s: float) -> dict[str, str | None]:
@@ -276,4 +216,6 @@ def _receipt(
 def _left(home: Home, found: Found) -> Iterator[str]:
     for place in found.places:
         inside = f" ({place.inside})" if place.inside else ""
-        yield f"{place.path.relative_to(home.root)}{inside}: {place.kind}"
+        inner = place.path.is_relative_to(home.root)
+        path = place.path.relative_to(home.root) if inner else place.path
+        yield f"{path}{inside}: {place.kind}"

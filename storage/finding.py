@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flywheel.progress import report
-from storage.containers import Window, windows_of
+from storage.containers import Window, windows_in, windows_of
+from storage.lake import Lake
 from storage.needles import Search
 
 _BATCH = 8 << 20
@@ -71,7 +72,25 @@ def find(root: Path, search: Search, *, leave: Collection[Path] = ()) -> Found:
     return found
 
 
-def _look(search: Search, waiting: list[tuple[Path, Window]], found: Found) -> None:
+def look_in_lake(lake: Lake, search: Search, found: Found) -> None:
+    """Looks through every object of a lake, and adds to `found`."""
+    waiting: list[tuple[Path, Window]] = []
+    for one in lake.list(""):
+        place = Path("lake") / one.key
+        try:
+            waiting += ((place, window) for window in windows_in(lake.get(one.key), search.overlap))
+        except KeyError:
+            continue
+        except ValueError as error:
+            found.places.append(Place(place, "", f"it cannot be read: {error}", False))
+        if sum(len(window.data) for _, window in waiting) >= _BATCH:
+            found.looked["lake"] += _look(search, waiting, found)
+            waiting = []
+    found.looked["lake"] += _look(search, waiting, found)
+
+
+def _look(search: Search, waiting: list[tuple[Path, Window]], found: Found) -> int:
+    """Returns the bytes of `waiting`."""
     known = {(place.path, place.inside) for place in found.places}
     for pages in (False, True):
         some = [one for one in waiting if one[1].pages is pages]
@@ -80,6 +99,7 @@ def _look(search: Search, waiting: list[tuple[Path, Window]], found: Found) -> N
             if (path, window.inside) not in known:
                 known.add((path, window.inside))
                 found.places.append(Place(path, window.inside, kind))
+    return sum(len(window.data) for _, window in waiting)
 
 
 def _files(root: Path, leave: frozenset[Path]) -> Iterator[Path]:

@@ -8,12 +8,17 @@ had it: of that dataset, of rollouts that trained online, or of weights that suc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flywheel.home import Home
 from flywheel.lineage import Mark
 from flywheel.records import Record
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+_decode = msgspec.json.Decoder(Mark).decode
 
 
 class Touched(Record, frozen=True, kw_only=True):
@@ -70,6 +75,24 @@ def marks_of(
     return marks + [
         _mark("deployment", one, *cause, what, at) for one, cause in sorted(flagged.items())
     ]
+
+
+def late_marks(database: "DuckDBPyConnection", *, at: int) -> list[Mark]:
+    """Marks that are missing of what was made of erased data since: a training that ran on while
+    its dataset was retired."""
+    said = [
+        _decode(body)
+        for (body,) in database.execute("SELECT body FROM marks WHERE cause = 'erased'").fetchall()
+    ]
+    known = {one.id for one in said}
+    database.execute("CREATE OR REPLACE TEMP TABLE gone AS SELECT NULL::VARCHAR AS id LIMIT 0")
+    datasets = [
+        Touched(id=one.target, project=one.project, path="", rows=one.touched, of=one.of)
+        for one in said
+        if one.target_kind == "dataset"
+    ]
+    made = marks_of(database, datasets, what="before it was made", at=at)
+    return [one for one in made if one.id not in known]
 
 
 def _runs(

@@ -9,7 +9,7 @@ from flywheel.home import Home
 from flywheel.lineage import Erasure
 from storage.copies import RECORDED
 from storage.database import reading
-from storage.erasure import erase, resume
+from storage.erasure import erase, flag_later, resume
 from storage.reach import Asked
 
 _DAY = 86_400 * 10**9
@@ -53,6 +53,7 @@ def expire(
         Busy, Full: as `erase`; the next run goes on.
     """
     resume(home)
+    flag_later(home)
     ids = over(home, project, section, now=now)
     if not ids:
         return None

@@ -17,6 +17,8 @@ from flywheel import durable
 from flywheel.errors import Busy
 from flywheel.home import Home
 from storage.containers import sqlite_tables
+from storage.database import reading
+from storage.journal import name_of
 from storage.needles import Search
 from storage.scrubbing import blanked, cleaned, cleaned_text, masked, without_lines
 
@@ -39,8 +41,10 @@ def scrub(home: Home, path: Path, search: Search) -> str:
     area = path.relative_to(home.root).parts[0]
     if area in _KEPT or area == "locks":
         return "kept"
-    if area == "journal" or path.suffix == ".log":
-        return _in_place(path, search)
+    if area == "journal":
+        return _in_place(path, search, _taken_in(home, path))
+    if path.suffix == ".log":
+        return _in_place(path, search, None)
     if area == "stitching":
         return _slots(path, search)
     with path.open("rb") as file:
@@ -93,11 +97,26 @@ def _replaced(path: Path, data: bytes) -> str:
     return "cleaned"
 
 
-def _in_place(path: Path, search: Search) -> str:
-    """Only lines that are there already, so that what is appended meanwhile stays."""
+def _taken_in(home: Home, path: Path) -> int:
+    """Bytes of a journal that the store has; what lies behind is for the committer to judge."""
+    with reading(home) as database:
+        if database is None:
+            return 0
+        query = "SELECT coalesce(max(consumed), 0) FROM segments WHERE name = ?"
+        ((consumed,),) = database.execute(query, [name_of(path)]).fetchall()
+    return int(consumed)
+
+
+def _in_place(path: Path, search: Search, until: int | None) -> str:
+    """Only lines that are there already, so that what is appended meanwhile stays.
+
+    Args:
+        until: bytes that may be blanked; None = all.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        data = os.pread(handle, os.fstat(handle).st_size, 0)
+        size = os.fstat(handle).st_size
+        data = os.pread(handle, size if until is None else until, 0)
         whole = data[: data.rfind(b"\n") + 1]
         made = blanked(whole, search)
         at = 0

@@ -86,3 +86,15 @@ def _successor(
         rules=manifest.rules,
         product=manifest.product,
     )
+
+
+def close_turns(home: Home, retired: set[str]) -> None:
+    """A turn that would train on a retired dataset does not go on: the next one begins anew."""
+    for path in home.turns.glob("*.json"):
+        try:
+            run = msgspec.json.decode(path.read_bytes(), type=dict)["run_id"]
+            made = msgspec.json.decode((home.runs / run / "dataset.json").read_bytes(), type=dict)
+        except (OSError, KeyError, msgspec.DecodeError):
+            continue  # it has no dataset yet, and will find what there is then
+        if made.get("dataset") in retired:
+            path.unlink(missing_ok=True)

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
 
 if TYPE_CHECKING:
-    from storage.erasure import Plan
+    from storage.erasure_plan import Plan
 
 KINDS = ("user", "tenant", "conversation", "trace")
 
@@ -35,7 +34,8 @@ def command(project: str | None, reason: str, dry_run: bool, as_json: bool, **as
     what. Without a name it goes on with an erasure that was stopped.
     """
     home = start(progress=True).at()
-    from storage.erasure import counts_of, erase, plan_of, resume
+    from storage.erasure import erase, resume
+    from storage.erasure_plan import counts_of, plan_of
     from storage.reach import Asked
 
     given = {kind: value for kind, value in asked.items() if value}
@@ -54,7 +54,7 @@ def command(project: str | None, reason: str, dry_run: bool, as_json: bool, **as
             return
         receipts = [erase(home, wanted, by=getpass.getuser(), reason=reason)]
     for receipt in receipts:
-        _show(as_json, msgspec.to_builtins(receipt))
+        _show(as_json, {name: getattr(receipt, name) for name in receipt.__struct_fields__})
     sys.exit(1 if any(one.left for one in receipts) else 0)
 
 
@@ -81,7 +81,7 @@ def _show(as_json: bool, found: dict[str, Any]) -> None:
         if isinstance(value, dict):
             for key, one in value.items():
                 echo(f"{name:<12} {key}: {'retired, no row is left' if one is None else one}")
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             for one in value:
                 echo(f"{name:<12} {one}")
         else:
