@@ -1,10 +1,12 @@
-"""Import of 10,000 and 100,000 chat traces of 1.7 KB: time, growth, re-import, beside DuckDB.
+"""Import of chat traces of 1.7 KB, up to a million: time, memory, growth, re-import, beside DuckDB.
 
-Ours imports (recognised, normalised, raw kept, once each, committed, queryable). The peer is what
-a user would write instead: DuckDB's read_json into a table keyed by hash, with an anti-join; it
-understands nothing of what it stores. Each step runs in a process of its own, both in one run.
+Ours imports (recognised, normalised, raw kept, once each, committed, queryable, published where a
+lake is set). The peer is what a user would write instead: DuckDB's read_json into a table keyed by
+hash, with an anti-join; it understands nothing of what it stores. Each step runs in a process of
+its own, both in one run. `--shared FILE` runs the bench that peers are measured by too, on 10,000
+traces. Curation is measured by data_curation.py.
 
-    python benchmarks/ingest.py [--json] [--rows 10000 100000] [--folder DIR]
+    python benchmarks/data.py [--json] [--rows 100000 1000000] [--folder DIR] [--shared FILE]
 """
 
 import argparse
@@ -12,6 +14,8 @@ import hashlib
 import json
 import os
 import random
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -129,6 +133,37 @@ def duckdb_keyed(file: Path, folder: Path) -> int:
 STEPS = {"ours": ours, "duckdb_keyed": duckdb_keyed}
 
 
+def peak_mib() -> float:
+    """Of this process and of those that it waited for."""
+    of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(one).ru_maxrss for one in of) / 1024
+
+
+def shared(script: Path, folder: Path) -> dict[str, Any]:
+    """`flywheel import` of 10,000 traces in the bench that peers are measured by: CPU seconds."""
+    ours = (
+        f"flywheel=cmd:env FLYWHEEL_HOME={{db}} {sys.executable} -m app.cli import {{chat}}"
+        "#count=duckdb:{db}/flywheel.duckdb:SELECT count(*) FROM traces"
+    )
+    out = folder / "shared.json"
+    command = [sys.executable, str(script), "bench", "--n-file", "10000", "--rounds", "3",
+               "--work", str(folder / "shared"), "--json", str(out), "--target", ours,
+               "--target", "duckdb_keyed=floor:duckdb-keyed"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
+    rounds = json.loads(out.read_bytes())["targets"]
+    return {
+        name: {
+            phase: {
+                "cpu_s": round(statistics.median(one[phase]["cpu"] for one in found), 3),
+                "traces": found[-1][phase]["rows"],
+            }
+            for phase in ("load", "resend")
+        }
+        for name, found in rounds.items()
+    }
+
+
 def measure(step: str, file: Path, folder: Path) -> dict[str, float]:
     """CPU and wall seconds of one step, and how many traces it left queryable."""
     command = [sys.executable, __file__, "--step", step, "--file", str(file), "--to", str(folder)]
@@ -144,9 +179,12 @@ def bench(folder: Path, sizes: list[int]) -> dict[str, Any]:
         file = folder / f"{size}.jsonl"
         generate(file, size, seed=1)
         longer = folder / f"{size}-and-one.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True)
-        more = json.dumps(row(size, 1), separators=(",", ":")).encode() + b"\n"
-        longer.write_bytes(b"".join([*lines[: size // 2], more, *lines[size // 2 :]]))
+        with file.open("rb") as lines, longer.open("wb") as out:
+            for number, line in enumerate(lines):
+                if number == size // 2:
+                    more = json.dumps(row(size, 1), separators=(",", ":"))
+                    out.write(more.encode() + b"\n")
+                out.write(line)
         for name in STEPS:
             home = folder / f"{name}-{size}"
             for kind, source in (("first", file), ("again", file), ("one_more", longer)):
@@ -154,10 +192,11 @@ def bench(folder: Path, sizes: list[int]) -> dict[str, Any]:
                 steps.append({"target": name, "rows": size, "import": kind, **found})
                 print(
                     f"{name:13} {size:>7} {kind:9} {found['cpu_s']:7.2f} CPU s "
-                    f"{found['wall_s']:7.2f} s  {found['traces']:.0f} traces",
+                    f"{found['wall_s']:7.2f} s {found['peak_mib']:5.0f} MiB  "
+                    f"{found['traces']:.0f} traces",
                     file=sys.stderr,
                 )
-    return {"benchmark": "ingest", "steps": steps, "ratios": ratios(steps, sizes)}
+    return {"benchmark": "data", "steps": steps, "ratios": ratios(steps, sizes)}
 
 
 def ratios(steps: list[dict[str, Any]], sizes: list[int]) -> dict[str, float]:
@@ -180,6 +219,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--folder", type=Path, help="where to work; a temporary one by default")
+    parser.add_argument("--shared", type=Path, help="ingest_bench.py, by which peers are measured")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
@@ -187,13 +227,19 @@ def main() -> None:
     if options.step:
         wall = time.perf_counter()
         traces = STEPS[options.step](options.file, options.to)
-        took = {"wall_s": round(time.perf_counter() - wall, 3)}
-        print(json.dumps({"traces": traces, **took, "cpu_s": round(sum(os.times()[:2]), 3)}))
+        took = {
+            "wall_s": round(time.perf_counter() - wall, 3),
+            "cpu_s": round(sum(os.times()[:4]), 3),
+            "peak_mib": round(peak_mib()),
+        }
+        print(json.dumps({"traces": traces, **took}))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         found = bench(folder, sorted(options.rows))
+        if options.shared:
+            found["shared"] = shared(options.shared, folder)
     for name, value in found["ratios"].items():
         print(f"{name:24} {value}", file=sys.stderr)
     if options.json:
