@@ -111,10 +111,10 @@ def project_name(path: Path | None) -> str:
     Raises:
         UsageError: a project was named, and there is none.
     """
-    from flywheel.project import load_project
-
     if path is None and not Path("flywheel.toml").is_file():
         return "default"
+    from flywheel.project import load_project
+
     return load_project(path or Path()).name
 
 
