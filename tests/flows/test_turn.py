@@ -189,6 +189,11 @@ def test_nothing_to_learn_from_is_refused_by_the_data_gate(
     report = turn(str(project_folder))
     assert (report["decision"], report["gate"]) == ("refused", "data")
     assert "nothing to learn from" in report["reason"]
+    from storage.queries import records
+
+    told = [(one.gate, one.outcome) for one in records(home, "decision")]
+    assert told[-1] == ("data", "refused") and ("leakage", "passed") in told
+    assert set(told) <= {("window", "passed"), ("balance", "passed"), *told[-2:]}
 
 
 def test_two_turns_of_one_project_never_run_at_once(

@@ -9,6 +9,7 @@ import pytest
 from flywheel.home import Home
 from flywheel.lineage import Checkpoint, Dataset, Deployment, Mark, Run
 from flywheel.records import Grade, Problem, say
+from flywheel.reviews import NAME
 from storage.datasets import write_dataset
 from storage.pool import Pool
 from storage.queries import grades, problems, records
@@ -75,8 +76,8 @@ def test_marks_follow_what_is_said_graded_and_ruled_later_and_settle_when_it_is_
     home: Home, tmp_path: Path
 ) -> None:
     folder = project(tmp_path)
-    store(home, *(drawn(one, "support-v0", 1.0) for one in "abc"))
-    store(home, *(right(one, one, 1) for one in "ab"))
+    here = {one: drawn(one, "support-v0", 1.0) for one in "abc"}
+    store(home, *here.values(), *(right(one, one, 1) for one in "ab"))
     look(folder)
     dataset = made(home, folder)
     assert dataset.rows == 2 and follow(folder) == {"graded_again": 0, "marks": [], "told": False}
@@ -90,7 +91,17 @@ def test_marks_follow_what_is_said_graded_and_ruled_later_and_settle_when_it_is_
         "curated again it has 0 other rows, and 1 of these not"
     )
     assert follow(folder) == found and len(records(home, "mark")) == 3
-    store(home, right("a", "a", 3))
+    judged = msgspec.structs.replace(
+        right("b", "another", 4), target=here["b"].id, target_kind="trace", name=NAME,
+        attributes={"verdict": "corrected"},
+    )  # fmt: skip
+    store(home, right("a", "a", 3), judged)
+    follow(folder)
+    assert told(home) == {(*one, "label", 1, True) for one in built}
+    withdrawn = msgspec.structs.replace(
+        judged, at=5, kind="text", value=None, attributes={"verdict": "withdrawn"}
+    )
+    store(home, withdrawn)
     assert follow(folder)["marks"] == [] and told(home) == set()
 
     halved = SOURCE.replace("answer == problem.answer", "0.5 * (answer == problem.answer)")
