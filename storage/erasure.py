@@ -21,6 +21,7 @@ from flywheel.progress import report
 from storage.committer import commit
 from storage.database import reading
 from storage.entries import record_of
+from storage.envelope import AnyRecord
 from storage.erasure_plan import Plan, counts_of, done_with, keep, plan_of, stones_of, waiting
 from storage.finding import Found, find, look_in_lake
 from storage.flagged import late_marks
@@ -126,7 +127,7 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
 def _datasets(home: Home, plan: Plan, search: Search, wait_s: float) -> dict[str, str | None]:
     """Writes successors and marks, once whatever is killed; returns dataset -> successor."""
     traces, problems = frozenset(plan.reached.traces), frozenset(plan.reached.problems)
-    records: list[object] = [*plan.marks]
+    records: list[AnyRecord] = [*plan.marks]
     for touched in plan.datasets:
         with reading(home) as database:
             assert database is not None
@@ -145,7 +146,8 @@ def _datasets(home: Home, plan: Plan, search: Search, wait_s: float) -> dict[str
         )
         for project in plan.reached.projects
     ]  # fmt: skip
-    Inbox(home).append(records, name=f"erasure-{plan.id}-lineage")  # type: ignore[arg-type]
+    begun = Erasure(id=plan.id, asked=plan.label, by=plan.by, reason=plan.reason, at=plan.at)
+    Inbox(home).append([*records, begun], name=f"erasure-{plan.id}-lineage")
     commit(home, wait_s=wait_s)
     for touched in plan.datasets:
         drop_files(home, touched)

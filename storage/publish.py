@@ -114,13 +114,13 @@ def _told(lake: Lake, of: Manifest, made: list[Part], files: int, *, whole: bool
 
 
 def _reached(home: Home) -> tuple[int, int]:
-    """Sequences of the last commit and of the last erasure."""
+    """Sequence of the last commit, and when the last erasure began."""
     with reading(home) as database:
         if database is None:
             return 0, 0
         ((sequence, erased),) = database.execute(
             "SELECT (SELECT coalesce(max(sequence), 0) FROM segments), "
-            "(SELECT coalesce(max(since), 0) FROM erasures)"
+            "(SELECT coalesce(max(erased), 0) FROM erasures)"
         ).fetchall()
     return int(sequence), int(erased)
 
