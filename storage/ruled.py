@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 class Ruled(Record, frozen=True, kw_only=True):
     row_id: str
+    row: int
+    """Which of the rows that are asked about, in the pool's order: one id may have several."""
+    rehearsed: str | None
+    """The earlier dataset that the row comes from."""
     rule: str
     note: str
     """Its parameters."""
@@ -29,19 +33,20 @@ class Ruled(Record, frozen=True, kw_only=True):
 def ruled(
     pool: Pool, rules: Sequence[RuleSpec], known: Known, traces: Collection[str]
 ) -> list[Ruled]:
-    """Verdicts in the order of the rules; none where no row is of these traces."""
+    """Verdicts row by row, each in the order of the rules; none where no row is of these traces."""
     import polars as pl
 
     if not len(pool):
         return []
     frame = pool.frame()
     asked, said = pl.col("trace_id").is_in(sorted(traces)), list[Ruled]()
+    shown = ("row_id", "rehearsed")
 
     def left(why: "pl.Series", rule: str, note: str) -> "pl.DataFrame":
-        mine = frame.select("row_id", "trace_id", why=why).filter(asked)
+        mine = frame.select(*shown, "trace_id", why=why).filter(asked).select(*shown, "why")
         said.extend(
-            Ruled(row_id=row, rule=rule, note=note, why=reason)
-            for row, _, reason in mine.iter_rows()
+            Ruled(row_id=row, row=at, rehearsed=earlier, rule=rule, note=note, why=reason)
+            for at, (row, earlier, reason) in enumerate(mine.iter_rows())
         )
         return frame.filter(why.is_null() | frame.select(asked).to_series())
 
@@ -50,4 +55,4 @@ def ruled(
         frame = left(rule.judge(frame, parameters, known), name, described(parameters))
         if rule.weigh:
             frame = frame.with_columns(weight=rule.weigh(frame, parameters, known))
-    return said
+    return sorted(said, key=lambda one: one.row)

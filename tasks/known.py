@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from flywheel.records import Grade
 from flywheel.rows import TrainingRow, read_batches
 from tasks.recipes import product_of
 from tasks.turns import Turn, environment_of, home, project_of
@@ -37,7 +38,8 @@ def known(turn: Turn) -> "Known":
 
 def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
     """Rows of the latest accepted datasets, of as many as the rule says; those whose senders took
-    their consent back are left out. What of them stays is the rule's to say."""
+    their consent back, or that were graded otherwise since, are left out. What of them stays is the
+    rule's to say."""
     from storage.datasets import verified
     from storage.known import unwilling
     from storage.rules.rehearsal import Rehearsal
@@ -53,5 +55,21 @@ def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
         verified(home(), dataset)
         for batch in read_batches(home().datasets / turn.project / dataset / "rows.parquet"):
             asked = [row for row in batch if (row.label is not None) == labelled]
+            asked = as_graded(turn, asked)
             left = unwilling(home(), {row.trace_id for row in asked}, granted=granted)
             yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in left]
+
+
+def as_graded(turn: Turn, rows: list[TrainingRow]) -> list[TrainingRow]:
+    """Those whose trace still has the reward that they have: what was found wrong meanwhile must
+    not come back. Rewards of single steps are not looked at."""
+    from environments.grading import score
+    from storage.queries import grades
+
+    given: dict[str, list[Grade]] = {}
+    steps = project_of(turn).train.algorithm == "process_reward"
+    ids = {row.trace_id for row in rows if row.reward is not None and not steps}
+    for grade in grades(home(), trace_ids=ids, until=turn.graded_until) if ids else ():
+        given.setdefault(grade.trace_id, []).append(grade)
+    now = {trace: score(several) for trace, several in given.items()}
+    return [row for row in rows if now.get(row.trace_id) in (None, row.reward)]

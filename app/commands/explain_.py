@@ -77,5 +77,11 @@ def _now(now: dict[str, Any]) -> Iterator[str]:
         yield f"now  no candidate: {now['no_candidate']}"
         return
     yield f"now  {'in' if now['inside'] else 'not in'} the dataset that would be made:"
+    rows = len({one["row"] for one in now["rules"]})
+    seen = -1
     for one in now["rules"]:
+        if rows > 1 and one["row"] != seen:
+            again = f", rehearsed from {one['rehearsed'][:12]}" if one["rehearsed"] else ""
+            yield f"  row {one['row_id'][:12]}{again}"
+            seen = one["row"]
         yield f"  {'-' if one['why'] else '+'} {one['rule']:<20} {one['why'] or 'stays'}"
