@@ -218,16 +218,17 @@ def test_runs_and_what_was_said_of_them_come_by_the_servers_cursor(home: Home) -
     assert heard[0].name == "good" and heard[0].value == 1.0
 
 
-# --- Phoenix: spans by cursor
+# --- Phoenix: spans by cursor, as version 20.26 answers (the newest first)
 
 
 def test_spans_come_by_the_servers_cursor(home: Home) -> None:
     def span(at: int) -> dict[str, Any]:
+        moment = f"2026-11-2{at}T10:00:00.123456+00:00"
         return {"id": f"U3Bhbjo{at}", "name": "llm", "span_kind": "LLM", "parent_id": None,
                 "context": {"trace_id": f"{at:032x}", "span_id": f"{at:016x}"},
-                "start_time": DAY.format(at), "end_time": DAY.format(at), "status_code": "OK",
+                "start_time": moment, "end_time": moment, "status_code": "UNSET",
                 "status_message": "", "events": [], "attributes": {
-                    "openinference.span.kind": "LLM", "llm.model_name": "m",
+                    "llm.model_name": "m", "llm.token_count.prompt": 3,
                     "llm.input_messages.0.message.role": "user",
                     "llm.input_messages.0.message.content": f"ask {at}",
                     "llm.output_messages.0.message.role": "assistant",
