@@ -7,7 +7,7 @@ that commits.
 
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,9 +89,12 @@ def _numbers(code: str, values: Sequence[Any], absent: int) -> "pa.Buffer":
 
 
 def _offsets(values: Sequence[Any]) -> "pa.Buffer":
+    import numpy as np
     import pyarrow as pa
 
-    return pa.py_buffer(array("q", accumulate(map(len, values), initial=0)))
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    return pa.py_buffer(offsets)
 
 
 def _bits(truths: Sequence[bool]) -> "pa.Buffer":

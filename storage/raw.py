@@ -27,7 +27,7 @@ class RawStore:
         key = digest_bytes(data)
         path = self._path(key)
         if not path.exists():
-            packer = zstandard.ZstdCompressor(level=3, write_checksum=True)
+            packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
             durable.write(path, packer.compress(data))
         return key
 

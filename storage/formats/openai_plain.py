@@ -167,8 +167,8 @@ def read(data: bytes, context: Context, source: str) -> Parsed | None:
         return None
     rest = context.rest()
     call = _call(row, rest)
-    for name in ("system_fingerprint", "service_tier"):
-        rest.put(f"response.{name}", getattr(row.response, name))
+    rest.put("response.system_fingerprint", row.response.system_fingerprint)
+    rest.put("response.service_tier", row.response.service_tier)
     attributes = rest.take()
     if answer:
         attributes["response_id"] = answer
