@@ -15,6 +15,7 @@ from storage.database import reading
 from storage.merge import counted_once
 from storage.queries import feedback_for
 from storage.rows import load, named, seen_as, table_of
+from storage.threads import around, conversations
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -102,6 +103,10 @@ class Detail(Record, frozen=True, kw_only=True):
     problems: list[str]
     """Mined from it, or answered by it."""
     raws: list[str]
+    follows: str | None
+    """The logged request that it goes on from."""
+    followed_by: list[str]
+    """Those that go on from it; several are branches."""
 
 
 def stamp(home: Home) -> str:
@@ -225,7 +230,8 @@ def detail(home: Home, trace_id: str) -> Detail | None:
         problems = database.execute(
             "SELECT id FROM problems WHERE trace_id = ? ORDER BY id LIMIT 100", [trace_id]
         ).fetchall()
-    trace = counted_once(whole, copied)
+        follows, followed_by = around(database, trace_id)
+        (trace,) = conversations(database, [counted_once(whole, copied)])
     said = feedback_for(home, [trace], copied=bool(copies)).get(trace_id, [])
     own = [trace.problem_id] if trace.problem_id else []
     return Detail(
@@ -236,6 +242,8 @@ def detail(home: Home, trace_id: str) -> Detail | None:
         copy_of=None if stands_for == trace_id else stands_for,
         problems=[*own, *(one for (one,) in problems if one not in own)],
         raws=raws,
+        follows=follows,
+        followed_by=followed_by,
     )
 
 

@@ -103,6 +103,7 @@ SELECT trace_id, root FROM threads WHERE trace_id IN (SELECT wanted_id FROM want
     AND since <= $sequence AND coalesce("until" > $sequence, true)
 """
 _EVER = 2**62
+_MOST_SHOWN = 100
 
 
 def conversations(
@@ -121,6 +122,19 @@ def conversations(
         msgspec.structs.replace(one, conversation=rooted[one.id]) if one.id in rooted else one
         for one in traces
     ]
+
+
+def around(database: "DuckDBPyConnection", trace_id: str) -> tuple[str | None, list[str]]:
+    """What a trace goes on from, and what goes on from it, the first ones in order of id."""
+    before = database.execute(
+        'SELECT follows FROM threads WHERE trace_id = ? AND "until" IS NULL', [trace_id]
+    ).fetchone()
+    after = database.execute(
+        'SELECT trace_id FROM threads WHERE follows = ? AND "until" IS NULL '
+        f"ORDER BY trace_id LIMIT {_MOST_SHOWN}",
+        [trace_id],
+    ).fetchall()
+    return (before[0] if before else None), [one for (one,) in after]
 
 
 class _Pair(NamedTuple):

@@ -17,6 +17,7 @@ from storage.browse import Detail
 
 TABS = ("Conversation", "Spans", "Tokens", "Lineage", "Raw")
 _RAW_SHOWN = 20_000
+_BRANCHES_SHOWN = 5
 
 
 def one(here: Shown, trace_id: str) -> None:
@@ -110,6 +111,11 @@ def _head(here: Shown, found: Detail) -> None:
         link("review", "Review it", trace=trace.id)
         if found.copies:
             st.caption(f"{many(len(found.copies), 'copy').replace('copys', 'copies')} of it came.")
+        if found.follows:
+            link("traces", "What it goes on from", trace=found.follows)
+        for number, after in enumerate(found.followed_by[:_BRANCHES_SHOWN], 1):
+            several = f", branch {number}" if len(found.followed_by) > 1 else ""
+            link("traces", f"What goes on from it{several}", trace=after)
 
 
 def _used(trace: Trace) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from flywheel.home import Home
 from flywheel.records import Choice, Message, ModelCall, Reasoning, Span, Text, Trace, say, trace_id
+from storage.browse import detail
 from storage.committer import commit
 from storage.database import reading
 from storage.inbox import Inbox
@@ -67,6 +68,10 @@ def test_what_goes_on_is_known_by_its_messages_with_branches_and_gaps(home: Home
     ids = {one.external_id: one.id for one in LOG}
     seen = {one.external_id: one.conversation for one in batch}
     assert seen["a3"] == seen["a2'"] == ids["b1"] and seen["other"] is None
+    looked_at = detail(home, ids["b1"])
+    assert looked_at is not None and looked_at.follows is None
+    assert set(looked_at.followed_by) == {ids["a2"], ids["a2'"]}
+    assert looked_at.trace.conversation == ids["b1"]
 
 
 @pytest.mark.slow
