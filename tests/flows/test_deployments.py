@@ -260,8 +260,8 @@ def test_deploying_again_changes_nothing_a_changed_file_what_it_says_and_all_can
     home = kept.home
     project = project_in(tmp_path / "again", name="again", grade='"*/5 * * * *"')
     names = deploy(home, [project])["again"]
-    assert names == [f"{flow}/again" for flow in ("curate", "grade", "ingest", "registry", "trial",
-                                                  "turn")]  # fmt: skip
+    assert names == [f"{flow}/again" for flow in ("curate", "grade", "ingest", "registry",
+                                                  "retention", "trial", "turn")]  # fmt: skip
     first = deployed(home, project)
     assert triggers() == {
         "again: enough was graded, a turn starts",
@@ -315,7 +315,7 @@ def what_is_removed_goes_with_its_events_and_waiting_runs(home: Home) -> None:
 
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     waiting = start("ingest", tomorrow, project="again")
-    assert len(remove(home, "again")) == 6
+    assert len(remove(home, "again")) == 7
     assert remove(home, "again") == []
     assert triggers() == set()
     from prefect.exceptions import ObjectNotFound
