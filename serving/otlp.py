@@ -6,6 +6,7 @@ file imports are read by (`storage.formats.otlp`); the committer joins spans tha
 or before their parents.
 """
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -178,17 +179,26 @@ _STRUCTURE = frozenset(
 """Fields that only say how spans hang together; what a person may have said stands elsewhere."""
 
 
+_ID = re.compile(r"(?:^|[._])(?:user|id|session|thread|customer)$")
+"""Attributes that name somebody or something: two that are not the same stay two."""
+
+
 def _redacted(row: bytes, redaction: Redaction) -> bytes:
-    def clean(value: Any) -> Any:
+    def clean(value: Any, named: bool = False) -> Any:
         nonlocal redaction
         if isinstance(value, dict):
             if "spanId" in value:
                 redaction = redaction.begun()
+            named = named or _ID.search(str(value.get("key", ""))) is not None
             return {
-                redaction.text(key): one if key in _STRUCTURE else clean(one)
+                redaction.text(key): one if key in _STRUCTURE else clean(one, named)
                 for key, one in value.items()
             }
-        return [clean(one) for one in value] if isinstance(value, list) else redaction.value(value)
+        if isinstance(value, list):
+            return [clean(one, named) for one in value]
+        if named and isinstance(value, str):
+            return redaction.name(value)
+        return redaction.value(value)
 
     return msgspec.json.encode(clean(json_in.decode(row)))
 

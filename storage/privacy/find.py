@@ -34,6 +34,8 @@ RECOGNISERS: tuple[tuple[tuple[Found, ...], Recogniser], ...] = (
 KINDS: tuple[Found, ...] = tuple(dict.fromkeys(kind for kinds, _ in RECOGNISERS for kind in kinds))
 SHORTEST = 5
 """Characters under which a text holds nothing that is told by its form."""
+_PLAIN = 20
+"""Characters under which one word of letters alone is a word."""
 _REMEMBERED, _WHOLE = 1024, 1 << 15
 
 
@@ -57,7 +59,7 @@ EVERYTHING = Policy()
 
 
 def find(text: str, policy: Policy = EVERYTHING) -> Sequence[Place]:
-    if len(text) < SHORTEST:
+    if len(text) < SHORTEST or (len(text) < _PLAIN and text.isalpha()):
         return ()
     # System prompts and tools come again with each row.
     return _known(text, policy) if len(text) <= _WHOLE else _found(text, policy)

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from storage.privacy.place import Glance, Place, around, cued
+from storage.privacy.place import Glance, Place, around, cued, cues_in
 
 _CARD = re.compile(r"\d(?:[ -]?\d){12,15}(?!\d)")
 _ISSUER = re.compile(
@@ -22,9 +22,9 @@ ids of databases are as long, and one in ten passes the check."""
 _IBAN = re.compile(r"[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{2,4}){3,8}")
 
 
-_IBAN_LENGTH, _BESIDE, _NEAR = 42, 10, 64
-"""Characters: of an account with its blanks, of what stands beside a number's digits, and from what
-says a number to it."""
+_IBAN_LENGTH, _BESIDE, _NEAR, _LONG = 42, 10, 64, 16
+"""Characters: of an account with its blanks, of what stands beside a number's digits, from what
+says a number to it, and of the shortest number with letters that nothing says."""
 
 
 class Form(NamedTuple):
@@ -100,17 +100,18 @@ def accounts(text: str, look: Glance) -> Iterator[Place]:
 
 
 def national(text: str, look: Glance) -> Iterator[Place]:
+    if not look.runs:
+        return
     parts = tuple(around(look, _BESIDE))
-    for form in FORMS:
-        if not form.cues or any(cue in look.low for cue in form.cues):
+    for form in FORMS if parts else ():
+        if not form.cues or cues_in(look.low, form.cues):
             for part in parts:
                 yield from _national(form, text, *part)
     for form in MIXED:
-        if form.cues:
-            for cue in form.cues:
-                for at in cued(look.low, cue):
-                    yield from _national(form, text, at, at + _NEAR)
-        elif look.longest >= 16:
+        for cue in cues_in(look.low, form.cues):
+            for at in cued(look.low, cue):
+                yield from _national(form, text, at, at + _NEAR)
+        if not form.cues and look.longest >= _LONG:
             yield from _national(form, text, 0, len(text))
 
 

@@ -7,7 +7,7 @@ never by a list of names: without a model a list flags every April and every Par
 import re
 from collections.abc import Iterator
 
-from storage.privacy.place import Glance, Place, cued
+from storage.privacy.place import Glance, Place, cued, cues_in
 from storage.privacy.words import NO_NAME
 
 _WORD = r"(?:[A-ZÀ-ÖØ-ÞŁŚŽČŠ][^\W\d_]*(?:['’-][^\W\d_]+)*(?![\w@])|[A-Z]\.)"
@@ -40,6 +40,7 @@ _BORN = re.compile(
     r"|\d{1,2}(?:st|nd|rd|th)?\.? (?:of )?[A-Za-zäé]{3,9},? \d{4}"
     r"|[A-Z][a-z]{2,8}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4})"
 )
+_BIRTH = ("birth", "born", "dob", "d.o.b", "gebor", "geburt", "nacimiento", "né")
 _PART = r"[A-ZÀ-Þ](?:[^\W\d_]|['’.-])+\b"
 _CITY = rf"{_PART}(?:[ ]{_PART}){{0,2}}"
 _ENGLISH = re.compile(
@@ -81,7 +82,7 @@ _STREETS = (
 
 def names(text: str, look: Glance) -> Iterator[Place]:
     for cues, pattern in _CUES:
-        for cue in cues:
+        for cue in cues_in(look.low, cues):
             for at in cued(look.low, cue):
                 whose = cue == "name" and _WHOSE.search(text, max(0, at - 14), at)
                 if at and text[at - 1].isalnum() and not whose:
@@ -111,10 +112,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def birthdays(text: str, look: Glance) -> Iterator[Place]:
-    if look.runs and any(
-        one in look.low
-        for one in ("birth", "born", "dob", "d.o.b", "gebor", "geburt", "nacimiento", "né")
-    ):
+    if look.runs and cues_in(look.low, _BIRTH):
         for match in _BORN.finditer(text):
             yield Place(*match.span(1), "birth_date")
 
@@ -130,7 +128,7 @@ def streets(text: str, look: Glance) -> Iterator[Place]:
     if not look.runs:
         return
     for words, pattern in _STREETS:
-        if any(word in look.low for word in words):
+        if cues_in(look.low, words):
             for match in pattern.finditer(text):
                 yield Place(*match.span(), "address")
 

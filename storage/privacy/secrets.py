@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from math import log2
 
 from flywheel.data_section import Found
-from storage.privacy.place import Glance, Place, cued
+from storage.privacy.place import Glance, Place, cued, cues_in
 from storage.privacy.vendors import KEYS
 
 _PRIVATE = re.compile(
@@ -103,7 +103,7 @@ def credentials(text: str, look: Glance) -> Iterator[Place]:
 
 def passwords(text: str, look: Glance) -> Iterator[Place]:
     for cues, kind, is_one in _SAID:
-        for cue in cues:
+        for cue in cues_in(look.low, cues):
             for at in cued(look.low, cue):
                 match = _ASSIGNED.match(text, at + len(cue))
                 if match is None or not _opens(cue, look.low, at):

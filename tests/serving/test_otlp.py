@@ -300,3 +300,27 @@ def test_what_a_project_redacts_is_in_no_file_and_spans_still_hang_together(
     assert call.input == (say("user", "[redacted]"),)
     raw = raw_row(gateway.home, trace.raw or "")
     assert secret.encode() not in raw and raw.count(b"[redacted]") == 2
+
+
+def test_whoever_an_id_names_stays_apart_from_another_and_in_no_file(tmp_path: Path) -> None:
+    def told(letter: str, mail: str) -> dict[str, Any]:
+        said = json.dumps(
+            [{"role": "user", "parts": [{"type": "text", "content": f"I am {mail}"}]}]
+        )
+        asked = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": said}
+        one = span(letter, **asked, **{"gen_ai.conversation.id": mail, "user.id": mail})
+        return one | {"traceId": letter * 32}
+
+    mails = ("ann@example.com", "bob@example.com")
+    with running(
+        tmp_path, "http://127.0.0.1:9", terms=terms(privacy={"at": ["capture"]})
+    ) as gateway:
+        spans = [told(letter, mail) for letter, mail in zip("ab", mails, strict=True)]
+        assert post(gateway, request(*spans)).status_code == 200
+        one, two = stored(gateway)
+    assert str(one.user).startswith("redacted-") and str(two.user).startswith("redacted-")
+    assert one.user != two.user and one.conversation != two.conversation
+    for trace in (one, two):
+        (call,) = [one.call for one in trace.spans if one.call]
+        assert call.input == (say("user", "I am [EMAIL_1]"),)
+    assert not any(mail.encode() in raw_row(gateway.home, one.raw or "") for mail in mails)

@@ -35,6 +35,8 @@ def test_every_kind_is_found_and_little_else_is() -> None:
         ('"password": "swordfish"', {"password": "swordfish"}),
         ("sk-xxxxxxxxxxxxxxxxxxxxxxxx and eyJhbGciOi.eyJzdWIiOi", {}),
         ("passport number: C01X00T47", {"national_id": "C01X00T47"}),
+        ('[{"name": "Coffee Maker", "product_id": "6942297802"}]', {}),
+        ("12 rue de la Paix, 75002 Paris", {"address": "12 rue de la Paix, 75002 Paris"}),
         ("٠١٢٣ İstanbul ǅ " * 40, {}),
         ("", {}),
     ],
