@@ -23,8 +23,8 @@ words has 28."""
 REPEATED = 0.6
 """Share of its trigrams. A word that is replaced breaks three, so of thirty words with three of
 them replaced 68% remain at least: a tenth edited anywhere is found. No setting raises it."""
-_SHARED, _SHARED_OF = 0.3, 20
-"""In how large a share of an environment's texts, of at least so many, a trigram is their
+_SHARED, _SHARED_BY = 0.1, 8
+"""In how large a share of an environment's texts, and in how many at least, a trigram is their
 template's."""
 _RARE, _FREQUENT, _STILL = 64, 256, 4
 """Trigrams of up to _RARE texts bring all these as candidates; of more frequent ones the _STILL
@@ -210,9 +210,9 @@ def _template(of: Any, hashes: Any, environments: Any) -> "NDArray[np.uint64]":
 
     found = [np.empty(0, np.uint64)]
     for number, texts in enumerate(np.bincount(environments).tolist()):
-        if texts >= _SHARED_OF:
+        if texts >= _SHARED_BY:
             grams, times = np.unique(hashes[environments[of] == number], return_counts=True)
-            found.append(grams[times >= _SHARED * texts])
+            found.append(grams[times >= max(_SHARED_BY, _SHARED * texts)])
     return np.unique(np.concatenate(found))
 
 
