@@ -34,10 +34,10 @@ from storage.tombstones import standing
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BATCH_BYTES = 64 << 20
-"""Of files in one transaction; readers get their turn between two. The database packs its last
+_BATCH_BYTES = 256 << 20
+"""Unpacked, in one transaction; readers get their turn between two. The database packs its last
 120,000 rows of each table anew with each transaction, so that many small ones cost more."""
-_OF_LINES = 8
+_OF_LINES = 5
 """Times that the bytes of lines count: they are read one by one."""
 _SLICE_RECORDS, _SLICE_BYTES = 5_000, 32 << 20
 """Of lines that are held as Python objects at once."""
@@ -104,14 +104,21 @@ def _batches(paths: list[Path]) -> Iterator[list[Path]]:
     size = 0
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            weight = 1 if path.parent.name == "inbox" and inbox.holds_rows(path) else _OF_LINES
-            size += path.stat().st_size * weight
+            size += _weight(path)
             batch.append(path)
         if size >= _BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _weight(path: Path) -> int:
+    """Of a file, by what it takes to hold and read it."""
+    if not path.name.endswith(inbox.SUFFIX):
+        return path.stat().st_size * _OF_LINES
+    size, rows = inbox.plain_size(path)
+    return size if rows else size * _OF_LINES
 
 
 def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:

@@ -23,11 +23,13 @@ from flywheel.ids import new_ulid
 from storage import prepared
 from storage.envelope import AnyRecord, encode
 
-_SUFFIX = ".segment"
+SUFFIX = ".segment"
 _HEADER = b"flywheel-segment 1 "
 _LARGEST = 8 << 30
 """Bytes that a segment may say it unpacks to; more is a wrong or hostile file."""
 
+_FRAME_HEAD = 18
+"""Bytes that a zstd frame's header has at most."""
 _LEDGER_WAIT_S = 10.0
 
 
@@ -48,7 +50,7 @@ class Inbox:
             Full: no space left; nothing was written.
         """
         given, name = name, new_ulid() if name is None else _shortened(name)
-        path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
+        path = self._home.inbox / (quote(name, safe="") + SUFFIX)
         if given is not None and (path.exists() or self._committed(name)):
             return name
         _write_new(path, pack([encode(record) for record in records]))
@@ -57,7 +59,7 @@ class Inbox:
     def append_rows(self, plain: bytes, *, name: str) -> str:
         """The same of rows that are ready (see `storage.prepared`). Whether the name was committed
         is left to the committer, which takes in none twice."""
-        path = self._home.inbox / (quote(name, safe="") + _SUFFIX)
+        path = self._home.inbox / (quote(name, safe="") + SUFFIX)
         if not path.exists():
             _write_new(path, _packed(plain, level=1))
         return name
@@ -66,7 +68,7 @@ class Inbox:
         """Segments that wait for the committer, oldest name first."""
         if not self._home.inbox.is_dir():
             return []
-        return sorted(self._home.inbox.glob(f"*{_SUFFIX}"))
+        return sorted(self._home.inbox.glob(f"*{SUFFIX}"))
 
     def _committed(self, name: str) -> bool:
         from storage.queries import committed
@@ -127,17 +129,21 @@ def lines_of(plain: bytes) -> list[bytes]:
     return lines
 
 
-def holds_rows(path: Path) -> bool:
-    """Whether a segment holds rows that are ready, by its first bytes."""
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as plain:
+def plain_size(path: Path) -> tuple[int, bool]:
+    """How many bytes a segment unpacks to, as its head says, and whether they are rows that are
+    ready; of one that cannot be unpacked, its own size."""
+    with path.open("rb") as file:
         try:
-            return bool(plain.read(len(prepared.HEADER)) == prepared.HEADER)
+            size = zstandard.frame_content_size(file.read(_FRAME_HEAD))
+            file.seek(0)
+            with zstandard.ZstdDecompressor().stream_reader(file) as plain:
+                return max(size, 0), plain.read(len(prepared.HEADER)) == prepared.HEADER
         except zstandard.ZstdError:
-            return False
+            return path.stat().st_size, False
 
 
 def name_of(path: Path) -> str:
-    return unquote(path.name.removesuffix(_SUFFIX))
+    return unquote(path.name.removesuffix(SUFFIX))
 
 
 def _shortened(name: str) -> str:
