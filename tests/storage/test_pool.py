@@ -20,7 +20,7 @@ def some() -> list[TrainingRow]:
 def test_a_pool_on_disk_gives_what_one_in_memory_does_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "PART_BYTES", 30_000)
+    monkeypatch.setattr(pools, "PART_BYTES", 10_000)
     monkeypatch.setattr("storage.curate.BATCH", 60)
     held = curate(some(), RULES, [])
     shuffled = some()
