@@ -3,7 +3,7 @@ import pytest
 from flywheel.home import Home
 from flywheel.records import Feedback, Trace
 from storage.envelope import encode
-from storage.inbox import Inbox, unpack
+from storage.inbox import Inbox, opened, plain_size, unpack
 from storage.merge import merge
 from storage.prepared import Unprepared, count, prepare, records, tables
 from tests.storage.store_parts import everything, spoken
@@ -36,3 +36,14 @@ def test_a_segment_of_rows_unpacks_to_the_lines_that_say_the_same(home: Home) ->
 def test_a_number_that_no_column_holds_is_left_to_its_own_line() -> None:
     with pytest.raises(Unprepared):
         prepare([spoken(), spoken("y", start=2**63)])
+
+
+def test_what_a_segment_unpacks_to_is_told_by_its_head(home: Home) -> None:
+    plain = prepare([spoken()])
+    Inbox(home).append_rows(plain, name="a-rows")
+    Inbox(home).append([spoken()], name="b-lines")
+    rows, lines = Inbox(home).pending()
+    assert plain_size(rows) == (len(plain), True)
+    assert plain_size(lines) == (len(opened(lines.read_bytes())), False)
+    lines.write_bytes(b"none")
+    assert plain_size(lines) == (4, False)
