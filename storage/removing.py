@@ -110,9 +110,6 @@ def _stand_alone(database: "DuckDBPyConnection", traces: Sequence[str]) -> None:
                 f"UPDATE {table} SET {column} = {instead} "
                 f"WHERE {column} IN (SELECT gone_id FROM gone_now)"
             )
-        database.execute(
-            "UPDATE threads SET follows = NULL WHERE follows IN (SELECT gone_id FROM gone_now)"
-        )
 
 
 def scrub_records(home: Home, search: Search, *, wait_s: float) -> int:
