@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from storage.privacy.place import Glance, Place, around
+from storage.privacy.place import Glance, Place, around, cued, cues_in
 
 _AT = r"(?:@|%40|\s?[\[(](?:at|AT)[\])]\s?)"
 _DOT = r"(?:\.|\s?[\[(](?:dot|DOT)[\])]\s?)"
@@ -19,6 +19,8 @@ _EMAIL_SPOKEN = re.compile(
     r"[\w.+-]{1,64} at [a-z0-9-]{2,63} dot (?:com|net|org|edu|gov|io|de|fr|uk|eu|es|it|nl|ch)\b",
     re.I,
 )
+_MARKS, _LOCAL, _SIGNS = ("@", "%40", "(at)", "[at]"), 64, "_.+'-"
+"""Of the part before the mark: its characters at most (RFC 5321, 4.5.3.1.1), and its signs."""
 _LEAD = ".'-+"
 
 _NUMBER = re.compile(r"[+(]?\d[\d \u00a0().\-/]{5,22}\d")
@@ -41,13 +43,16 @@ _VERSION = re.compile(r"(?:\bv|version|release|chapter|section|§)\W{0,2}$", re.
 
 
 def emails(text: str, look: Glance) -> Iterator[Place]:
-    low = look.low
-    if "@" in text or "%40" in text or "(at)" in low or "[at]" in low:
-        for match in _EMAIL.finditer(text):
-            said = match.group()
-            start = match.start() + len(said) - len(said.lstrip(_LEAD))
-            yield Place(start, match.end(), "email")
-    if " at " in low and " dot " in low:
+    for mark in cues_in(look.low, _MARKS):
+        for at in cued(look.low, mark):
+            start = at - (text[at - 1 : at] == " ")
+            least = max(0, start - _LOCAL)
+            while start > least and (text[start - 1].isalnum() or text[start - 1] in _SIGNS):
+                start -= 1
+            if match := _EMAIL.match(text, start):
+                said = match.group()
+                yield Place(start + len(said) - len(said.lstrip(_LEAD)), match.end(), "email")
+    if " at " in look.low and " dot " in look.low:
         for match in _EMAIL_SPOKEN.finditer(text):
             yield Place(*match.span(), "email")
 

@@ -34,13 +34,13 @@ _WHOSE = re.compile(
 """Before "name": another thing's has none of these, and then two words must follow."""
 
 _BORN = re.compile(
-    r"(?i:date[ _-]?of[ _-]?birth|birth[ _-]?(?:date|day)|d\.?o\.?b\.?|born(?: on)?|geburtsdatum|"
-    r"geboren(?: am)?|fecha de nacimiento|née? le)[\"']?(?:[ ](?:is|was))?\s*[:=]?\s*[\"']?"
+    r"[^\W\d_]*(?:[ _-]?date| on| am| le|\.?b\.?)?[\"']?(?:[ ](?:is|was))?\s*[:=]?\s*[\"']?"
     r"(\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}-\d{1,2}-\d{1,2}"
     r"|\d{1,2}(?:st|nd|rd|th)?\.? (?:of )?[A-Za-zäé]{3,9},? \d{4}"
     r"|[A-Z][a-z]{2,8}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4})"
 )
-_BIRTH = ("birth", "born", "dob", "d.o.b", "gebor", "geburt", "nacimiento", "né")
+"""What follows one of _BIRTH where it says a date."""
+_BIRTH = ("birth", "born", "dob", "d.o.b", "gebor", "geburt", "nacimiento", "née", "né le")
 _PART = r"[A-ZÀ-Þ](?:[^\W\d_]|['’.-])+\b"
 _CITY = rf"{_PART}(?:[ ]{_PART}){{0,2}}"
 _ENGLISH = re.compile(
@@ -112,9 +112,10 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def birthdays(text: str, look: Glance) -> Iterator[Place]:
-    if look.runs and cues_in(look.low, _BIRTH):
-        for match in _BORN.finditer(text):
-            yield Place(*match.span(1), "birth_date")
+    for cue in cues_in(look.low, _BIRTH) if look.runs else ():
+        for at in cued(look.low, cue):
+            if match := _BORN.match(text, at + len(cue)):
+                yield Place(*match.span(1), "birth_date")
 
 
 def streets(text: str, look: Glance) -> Iterator[Place]:

@@ -186,6 +186,14 @@ def test_a_server_that_is_never_ready_or_knows_nothing_is_told_of(home: Home) ->
             pulled(home, "phoenix", url)
 
 
+def test_a_server_says_when_to_come_again_in_seconds_or_as_a_date() -> None:
+    assert asking._asked_for("7", 1.0) == 7.0
+    assert asking._asked_for("-3", 1.0) == 0.0
+    assert asking._asked_for("999999", 1.0) == asking.LONGEST_WAIT_S
+    assert asking._asked_for("Wed, 21 Oct 2015 07:28:00 GMT", 1.0) == 0.0
+    assert asking._asked_for("soon", 1.0) == asking._asked_for(None, 1.0) == 1.0
+
+
 # --- LangSmith: runs by cursor, feedback on those that have any
 
 
