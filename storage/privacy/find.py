@@ -12,7 +12,7 @@ from functools import lru_cache
 from flywheel.data_section import Found, PrivacySection
 from flywheel.records import Record
 from storage.privacy import contact, numbers, person, secrets
-from storage.privacy.place import Place, Recogniser, glance
+from storage.privacy.place import CLOSE, Place, Recogniser, glance
 
 RECOGNISERS: tuple[tuple[tuple[Found, ...], Recogniser], ...] = (
     (("private_key",), secrets.private_keys),
@@ -35,7 +35,7 @@ KINDS: tuple[Found, ...] = tuple(dict.fromkeys(kind for kinds, _ in RECOGNISERS 
 SHORTEST = 5
 """Characters under which a text holds nothing that is told by its form."""
 _PLAIN = 20
-"""Characters under which one word of letters alone is a word."""
+"""Characters under which one word with few digits is a word, or an id."""
 _REMEMBERED, _WHOLE = 1024, 1 << 15
 
 
@@ -59,10 +59,17 @@ EVERYTHING = Policy()
 
 
 def find(text: str, policy: Policy = EVERYTHING) -> Sequence[Place]:
-    if len(text) < SHORTEST or (len(text) < _PLAIN and text.isalpha()):
+    if len(text) < SHORTEST or (len(text) < _PLAIN and _is_word(text)):
         return ()
     # System prompts and tools come again with each row.
     return _known(text, policy) if len(text) <= _WHOLE else _found(text, policy)
+
+
+def _is_word(text: str) -> bool:
+    """Neither a number that is somebody's, nor an address, nor long enough for a key."""
+    return text.replace("-", "").replace("_", "").isalnum() and (
+        text.isalpha() or sum(map(str.isdigit, text)) < CLOSE
+    )
 
 
 @lru_cache(maxsize=_REMEMBERED)

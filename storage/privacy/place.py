@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from flywheel.data_section import Found
 
 _RUN = re.compile(r"\d[\d \u00a0.()\-/]*")
-_CLOSE = 6
+CLOSE = 6
 """Digits that stand together, at least, for a number that is one person's."""
 
 
@@ -36,7 +36,7 @@ def glance(text: str) -> Glance:
         [
             (start, end)
             for start, end in runs
-            if end - start >= _CLOSE and sum(map(str.isdigit, text[start:end])) >= _CLOSE
+            if end - start >= CLOSE and sum(map(str.isdigit, text[start:end])) >= CLOSE
         ]
     )
     # A few letters have two in lower case: İ.
