@@ -212,8 +212,8 @@ def _folder(home: Home, dataset: Dataset | str) -> Path:
         raise UsageError(f"dataset {dataset.id} is not at {folder}: curate again to write it anew")
     named = re.fullmatch("[0-9a-f]{32}", dataset)
     found = sorted(home.datasets.glob(f"*/{dataset}")) if named else []
-    if not found and named and (folder := brought_dataset(home, dataset)):
-        return folder
+    if not found and named and (came := brought_dataset(home, dataset)):
+        return came
     if not found:
         raise UsageError(f"no dataset {dataset!r} under {home.datasets}")
     return found[0]

@@ -39,8 +39,8 @@ def rebuild(dataset: Dataset) -> dict[str, Any]:
     recipe = manifest.recipe
     if recipe is None:
         raise UsageError(
-            f"dataset {dataset.id} does not say what it was made of: it was made before manifests "
-            "did, or by hand; `flywheel datasets make` makes one that does"
+            f"dataset {dataset.id} does not say what it was made of: it is of an earlier version, "
+            "or holds a run's own rollouts; `flywheel datasets make` makes one that does"
         )
     turn = turn_of(recipe)
     asked = problems(home(), ids=recipe.heldout) if recipe.heldout else []

@@ -133,13 +133,18 @@ def differing(told: "Comparison") -> Iterator[str]:
     )
     for one in told.rules:
         if one.what != "same":
-            yield f"rule       {one.rule} {one.what}: {one.before or '-'} -> {one.after or '-'}"
+            values = f"{_spelled(one.before)} -> {_spelled(one.after)}"
+            yield f"rule       {one.rule} {one.what}: {values}"
     for shift in told.shifts:
         if shift.psi is None or shift.js is None:
             continue
         apart = "shifted" if shift.beyond(_drifted()) else "alike"
         ks = "" if shift.ks is None else f", KS {shift.ks:.3f}"
         yield f"{apart:<10} {shift.column}: PSI {shift.psi:.3f}{ks}, JS {shift.js:.3f}"
+
+
+def _spelled(parameters: str | None) -> str:
+    return "not there" if parameters is None else parameters or "defaults"
 
 
 def _drifted() -> float:

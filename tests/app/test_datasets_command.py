@@ -11,7 +11,9 @@ from flywheel.home import Home
 from flywheel.lineage import Dataset, Mark
 from storage.curate import RuleSpec, curate
 from storage.datasets import write_dataset
+from tests.app.calling import call
 from tests.app.seeing import stored
+from tests.promoted import Promoted
 from tests.storage.rows_for_curation import a_row
 
 RULES = (RuleSpec(name="min_reward", params={"value": 1.0}),)
@@ -85,3 +87,11 @@ def test_what_was_retired_is_not_exported(
     with pytest.raises(Refused, match="1 row was erased"):
         said(capfd, "export", made[0].id)
     assert "retired" in said(capfd, "list")
+
+
+@pytest.mark.slow
+def test_what_a_turn_made_is_made_again_bit_for_bit(promoted: Promoted) -> None:
+    (dataset,) = call("datasets", "list", "--json", home=promoted.home).object()["datasets"]
+    said = call("datasets", "rebuild", dataset["id"], "--json", home=promoted.home)
+    told = said.object()
+    assert (said.code, told["same"], told["rows"]) == (0, True, dataset["rows"]), told
