@@ -124,11 +124,12 @@ def balance_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
 
     most = wanted.section.balance_most
     measures: dict[str, Measure] = {}
-    if len({*wanted.slices, *frame["slice"].drop_nulls()}) > 1 and frame.height:
+    enough = frame.height >= max(wanted.min_rows, 1)
+    if enough and len({*wanted.slices, *frame["slice"].drop_nulls()}) > 1:
         name, share = _largest(frame["slice"])
         told = f"no slice over {most:.0%}; {name} is the largest"
         measures["slice"] = Measure(share, told, most=most)
-    if wanted.both and frame.height:
+    if enough and wanted.both:
         good = pl.when(pl.col("label").is_null()).then(pl.col("reward") >= 0.5).otherwise(
             pl.col("label").is_in(GOOD)
         )  # fmt: skip
@@ -136,7 +137,8 @@ def balance_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
         name, share = _largest(kinds["kind"])
         told = f"good and bad ones, neither over {most:.0%}; most are {name}"
         measures["answers"] = Measure(share, told, most=most)
-    skipped = None if measures else "one slice, and good answers alone: nothing to balance"
+    alone = "one slice, and good answers alone: nothing to balance"
+    skipped = None if measures else alone if enough else "too few rows to say"
     return _measured("balance", wanted.section.balance, measures, skipped)
 
 
