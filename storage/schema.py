@@ -1,7 +1,7 @@
 """The database's shape: numbered migrations that are only ever added to.
 
 `migrate` brings a database that is open for writing to the newest; `version` says where one stands.
-Each migration runs in a transaction of its own with the row that notes it.
+Each migration runs in one transaction with the row that notes it.
 """
 
 from pathlib import Path
@@ -42,16 +42,18 @@ def check(reached: int) -> None:
 
 
 def migrate(database: "DuckDBPyConnection") -> None:
-    """Applies what is missing."""
+    """Applies what is missing. A new store gets all at once, so that a kill leaves none of an
+    earlier version behind."""
     reached = version(database)
     check(reached)
-    for number, path in sorted(_migrations().items()):
-        if number <= reached:
-            continue
+    missing = [(number, path) for number, path in sorted(_migrations().items()) if number > reached]
+    together = [missing] if reached == 0 else [[one] for one in missing]
+    for steps in together:
         database.begin()
         database.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT, name VARCHAR)")
-        database.execute(path.read_text())
-        database.execute("INSERT INTO migrations VALUES (?, ?)", [number, path.name])
+        for number, path in steps:
+            database.execute(path.read_text())
+            database.execute("INSERT INTO migrations VALUES (?, ?)", [number, path.name])
         database.commit()
 
 
