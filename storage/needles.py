@@ -10,12 +10,16 @@ import html
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flywheel.records import Record
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SHORTEST_TEXT, SHORTEST_ID, SHORTEST_TOKENS = 12, 3, 16
 """What is shorter stands for nobody: it is removed where it is known to lie, and not looked for."""
@@ -23,7 +27,7 @@ LONGEST = 64
 """Characters of a piece; a cut or quoted copy of the text still holds one of its pieces."""
 _PLAIN = re.compile(r"[A-Za-z0-9 .,;:!?()@/_#%*=+-]{20,}")
 """Text that lies the same however it was written: not escaped by JSON, nor by HTML."""
-_BESIDE = r"[A-Za-z0-9_.@:+-]"
+_BESIDE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.@:+-")
 _ALONE = 32
 """Characters from which on an id is unlike any other, whatever stands beside it."""
 
@@ -113,13 +117,11 @@ class Search:
         if not patterns:
             return []
         series = pl.Series([window.decode("latin-1") for window in windows], dtype=pl.String)
-        found = []
-        for at in series.str.contains_any(patterns).arg_true().to_list():
-            text = series[at]
-            matched = pl.Series([text]).str.extract_many(patterns, overlapping=True)[0]
-            if (kind := self._kind(text, dict.fromkeys(matched))) is not None:
-                found.append((at, kind))
-        return found
+        return [
+            (at, kind)
+            for at, text, forms in _some(series, patterns)
+            if (kind := self._kind(text, forms)) is not None
+        ]
 
     def matched(self, windows: Sequence[bytes]) -> set[str | tuple[int, ...]]:
         """Which needles some of `windows` hold, themselves."""
@@ -128,14 +130,12 @@ class Search:
         if self.empty or not windows:
             return set()
         series = pl.Series([window.decode("latin-1") for window in windows], dtype=pl.String)
-        some = series.filter(series.str.contains_any(self._patterns))
-        found: set[str | tuple[int, ...]] = set()
-        for text in some.to_list():
-            forms = pl.Series([text]).str.extract_many(self._patterns, overlapping=True)[0]
-            for form in dict.fromkeys(forms):
-                if self._kind(text, (form,)) is not None:
-                    found.add(self._of[form])
-        return found
+        return {
+            self._of[form]
+            for _, text, forms in _some(series, self._patterns)
+            for form in forms
+            if self._kind(text, (form,)) is not None
+        }
 
     def holds(self, data: bytes) -> bool:
         return bool(self.hits([data]))
@@ -147,22 +147,36 @@ class Search:
         text = data.decode("latin-1")
         found = []
         for form in set(pl.Series([text]).str.extract_many(self._patterns, overlapping=True)[0]):
-            alone = self._kinds[form][1]
-            expression = _alone(alone) if alone else re.compile(re.escape(form))
-            found += [(one.start(), len(form)) for one in expression.finditer(text)]
+            alone = self._kinds[form][1] is not None
+            found += [(at, len(form)) for at in _standing(text, form, alone=alone)]
         return sorted(found)
 
     def _kind(self, text: str, matched: Iterable[str]) -> str | None:
         for form in matched:
             kind, alone = self._kinds[form]
-            if alone is None or _alone(alone).search(text):
+            if alone is None or next(_standing(text, form, alone=True), None) is not None:
                 return kind
         return None
 
 
-def _alone(form: str) -> re.Pattern[str]:
-    inner = re.escape(_bytes(form))
-    return re.compile(f"(?<!{_BESIDE}){inner}(?!{_BESIDE})")
+def _some(series: "pl.Series", patterns: list[str]) -> Iterator[tuple[int, str, Collection[str]]]:
+    """Number and text of those that hold some of `patterns`, and which; one automaton for all."""
+    mask = series.str.contains_any(patterns)
+    texts = series.filter(mask)
+    if len(texts):
+        found = texts.str.extract_many(patterns, overlapping=True).list.unique()
+        yield from zip(mask.arg_true().to_list(), texts.to_list(), found.to_list(), strict=True)
+
+
+def _standing(text: str, form: str, *, alone: bool) -> Iterator[int]:
+    """Where `form` stands in `text`; `alone`: only where nothing of a longer id is beside it."""
+    at = text.find(form)
+    while at >= 0:
+        end = at + len(form)
+        beside = text[at - 1 : at] + text[end : end + 1] if alone else ""
+        if not _BESIDE.intersection(beside):
+            yield at
+        at = text.find(form, at + 1)
 
 
 def _bytes(text: str) -> str:
