@@ -6,12 +6,15 @@ consent, has not said yes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flywheel.records import Grade, ModelCall, Problem, Span, Trace, main_spans
 from flywheel.rows import Signal, TrainingRow
 from tasks.grade import RECORDED
 from tasks.turns import Turn, environment_of, home, project_of
+
+if TYPE_CHECKING:
+    from environments.define import Environment
 
 
 class Answered(NamedTuple):
@@ -22,6 +25,8 @@ class Answered(NamedTuple):
     problem: Problem | None
     lineages: Mapping[str, str] = {}
     """A judge's digest -> the model that judged."""
+    environment: "Environment | None" = None
+    """The project's, where it was loaded for many. None = it is loaded for this one."""
 
 
 def rollouts(turn: Turn) -> Iterator[list[Trace]]:
@@ -49,7 +54,7 @@ def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered
     """Traces that may be learnt from, with their grades, and the problem that these are of."""
     from storage.queries import grades, problems
 
-    judges = lineages()
+    judges, environment = lineages(), environment_of(project_of(turn))
     for batch in batches:
         given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
         for grade in grades(home(), trace_ids=list(given), until=turn.graded_until):
@@ -60,7 +65,8 @@ def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered
         }
         wanted = sorted({one for one in asked.values() if one})
         known = {one.id: one for one in problems(home(), ids=wanted)} if wanted else {}
-        found = [Answered(one, given[one.id], known.get(asked[one.id]), judges) for one in batch]
+        found = [Answered(one, given[one.id], known.get(asked[one.id]), judges, environment)
+                 for one in batch]  # fmt: skip
         yield willing(turn, found)
 
 
@@ -111,6 +117,7 @@ def call_row(
     call = span.call
     if call is None or not call.choices or "failed_by" in trace.attributes:
         return None
+    environment = answered.environment or environment_of(project_of(turn))
     choice, written = call.choices[0], trace.origin == "demonstration"
     confirmed = [one.confirmed_by for one in graded if one.weight and one.confirmed_by]
     return TrainingRow(
@@ -122,7 +129,7 @@ def call_row(
         slice=problem.slice if problem else "all",
         conversation=trace.conversation or (problem.conversation if problem else None),
         user=trace.user or (problem.user if problem else None),
-        text=environment_of(project_of(turn)).text(call.input),
+        text=environment.text(call.input),
         tools=call.tools or (),
         tokens=choice.tokens,
         sampling=call.sampling,
