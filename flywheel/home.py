@@ -10,8 +10,8 @@ class Home:
     lake: str | None = None
     """Where it shares what it has: a folder or s3://bucket/prefix. None = nowhere."""
     catalog: str | None = None
-    """PostgreSQL's URL, where the database's tables lie in the lake and are catalogued there. None =
-    one file in the home."""
+    """PostgreSQL's URL, where the database's tables lie in the lake and are catalogued there.
+    None = one file in the home."""
 
     @property
     def database(self) -> Path:

@@ -62,8 +62,8 @@ class Settings(BaseSettings):
     """FLYWHEEL_LAKE: a folder, or s3://bucket/prefix, that the home publishes to, and that machines
     without the database send to. S3's endpoint, region and keys are AWS's usual variables."""
     catalog: SecretStr | None = None
-    """FLYWHEEL_CATALOG: postgresql://… of a DuckLake catalog, whose data lies in FLYWHEEL_LAKE. None
-    = the database is one file in the home."""
+    """FLYWHEEL_CATALOG: postgresql://… of a DuckLake catalog, whose data lies in FLYWHEEL_LAKE.
+    None = the database is one file in the home."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 

@@ -36,6 +36,8 @@ MOST_PARTS = 400
 KEPT = 10
 """Newest manifests whose parts stay for those who are reading them."""
 VERSIONED = ("traces", "spans", "tokens")
+_CHANGED = {"threads": 'greatest(since, coalesce("until", 0))'}
+"""When a row was last another, of tables whose rows end in place."""
 _TRIES = 20
 
 
@@ -142,10 +144,11 @@ def _planned(home: Home, all: _Span) -> list[tuple[str, _Span]]:
         if database is None:
             return []
         found = []
-        for table in (*(one.name for one in entries.TABLES.values()), *VERSIONED):
+        for table in (*(one.name for one in entries.TABLES.values()), *VERSIONED, "threads"):
+            changed = _CHANGED.get(table, "since")
             rows = database.execute(
-                f"SELECT since, count(*) FROM {table} WHERE since > ? AND since <= ? "
-                "GROUP BY since ORDER BY since",
+                f"SELECT {changed} AS at_last, count(*) FROM {table} "
+                "WHERE at_last > ? AND at_last <= ? GROUP BY at_last ORDER BY at_last",
                 [all.first, all.last],
             ).fetchall()
             found += [(table, span) for span in _pieces(all, rows)]
@@ -200,7 +203,8 @@ def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) 
         query = f"""SELECT * FROM toolsets WHERE id IN (SELECT tools FROM spans WHERE {within}
             UNION ALL SELECT tools FROM spans_history WHERE {within})"""
     else:
-        query = f"SELECT * FROM {table} WHERE {within}"
+        changed = _CHANGED.get(table, "since")
+        query = f"SELECT * FROM {table} WHERE {changed} > {span.first} AND {changed} <= {span.last}"
     order = ", ".join(f'"{one}"' for one in KEYS.get(table, ("id",)))
     found = database.execute(
         f"COPY ({query} ORDER BY {order}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"

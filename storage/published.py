@@ -23,7 +23,7 @@ LAYOUT = 1
 MANIFESTS, TABLES = "manifests/", "tables/"
 KEYS: dict[str, tuple[str, ...]] = {
     "traces": ("id",), "spans": ("trace_id", "id"), "tokens": ("trace_id", "span_id", "choice"),
-    "messages": ("id",), "toolsets": ("id",),
+    "messages": ("id",), "toolsets": ("id",), "threads": ("trace_id", "since"),
 }  # fmt: skip
 """What names a row; of the tables that are not here its id. The row of the highest `since` stands:
 a row that was replaced is in an earlier part still."""
@@ -98,6 +98,8 @@ def table(lake: Lake, of: Manifest, name: str, cache: Path) -> "pl.LazyFrame":
     if name in ("messages", "toolsets"):
         return whole.unique(subset=keys, keep="any")
     rows = whole.sort("since", maintain_order=True).unique(subset=keys, keep="last")
+    if name == "threads":  # a thread that ended is in a later part once more
+        return rows.filter(pl.col("until").is_null())
     if name != "tokens":
         return rows
     # A span that was replaced may have lost its tokens: only those of its newest row stand.

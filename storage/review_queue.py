@@ -107,7 +107,8 @@ WITH sliced AS (
 )
 SELECT trace_id, disagreement * traffic * effect AS value, disagreement, traffic, effect
 FROM (SELECT * REPLACE (disagreement::DOUBLE AS disagreement, traffic::DOUBLE AS traffic,
-        effect::DOUBLE AS effect) FROM weighed) ORDER BY value DESC, logprob NULLS LAST, started DESC NULLS LAST, trace_id
+        effect::DOUBLE AS effect) FROM weighed)
+ORDER BY value DESC, logprob NULLS LAST, started DESC NULLS LAST, trace_id
 LIMIT {{limit}}
 """
 

@@ -1,15 +1,17 @@
 """What machines share by a lake: in a folder, and on a real server of the S3 protocol."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
-from flywheel.records import Feedback, Grade, Tokens
+from flywheel.records import Feedback, Grade, Tokens, Trace, say
 from storage import lake_inbox, published, queries
 from storage.committer import commit
 from storage.inbox import Inbox
@@ -118,6 +120,27 @@ def test_what_is_published_is_what_the_store_has(home: Home, lake: Lake) -> None
     named = {key for row in rows(lake, home, "spans")
              for key in (*(row["input"] or ()), *(row["output"] or ()))}  # fmt: skip
     assert named == said
+
+
+def test_conversations_are_published_as_they_stand(home: Home, tmp_path: Path) -> None:
+    lake = open_lake(str(tmp_path / "lake"))
+
+    def asked(name: str, start: int, *said: str) -> Trace:
+        one = spoken(name, answer=f"answer to {name}", start=start)
+        (span,), roles = one.spans, itertools.cycle(("user", "assistant"))
+        assert span.call is not None
+        prompt = tuple(say(role, text) for role, text in zip(roles, said, strict=False))
+        call = msgspec.structs.replace(span.call, input=prompt)
+        return msgspec.structs.replace(one, spans=(msgspec.structs.replace(span, call=call),))
+
+    third = asked("c", 3000, "hi", "answer to a", "and?", "answer to b", "so?")
+    stored(home, asked("a", 1000, "hi"), third)
+    publish(home, lake)
+    stored(home, asked("b", 2000, "hi", "answer to a", "and?"))
+    publish(home, lake)
+    found = {row["trace_id"]: row["follows"] for row in rows(lake, home, "threads")}
+    first, second = asked("a", 1000).id, asked("b", 2000).id
+    assert found == {first: None, second: first, third.id: second}
 
 
 def test_killed_before_its_manifest_nobody_reads_what_was_written(home: Home, lake: Lake) -> None:
