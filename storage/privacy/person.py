@@ -15,16 +15,17 @@ _NAME = rf"{_WORD}(?:[ ](?:(?:van|von|de|der|den|del|da|di|bin|al|el|la|le)[ ])*
 _FULL = rf"{_WORD}(?:[ ](?:(?:van|von|de|der|den|del|da|di|bin|al|el|la|le)[ ])*{_WORD}){{1,3}}"
 _CUES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     (("name",), re.compile(
-        rf"(?i:names? (?:is|are)|name['’]s|name\s?[:=]|name[\"']\s*:)\s*[\"']?({_NAME})")),
+        rf"(?i:names? (?:is|are)|name['’]s|name\s?[:=]|name[\"']\s{{0,8}}:)"
+        rf"\s{{0,8}}[\"']?({_NAME})")),
     (("i'm ", "i am ", "i’m ", "this is ", "ich bin ", "je suis ", "soy "), re.compile(
-        rf"[^\W\d_]+(?:['’]m| (?i:am|is|bin|suis))?\s+({_FULL})")),
+        rf"[^\W\d_]+(?:['’]m| (?i:am|is|bin|suis))?\s{{1,8}}({_FULL})")),
     (("call me ", "heiße ", "heisse ", "m'appelle ", "me llamo ", "mi chiamo "), re.compile(
-        rf"[\w'’]+(?: (?:me|llamo|chiamo))?\s+({_NAME})")),
+        rf"[\w'’]+(?: (?:me|llamo|chiamo))?\s{{1,8}}({_NAME})")),
     (("mr", "mrs", "ms", "mx", "dr", "prof", "herr", "frau", "mme", "señor"), re.compile(
         rf"(?:Mr|Mrs|Ms|Mx|Dr|Prof|Herrn?|Frau|Mme|Señora?)\.?[ ]({_NAME})")),
     (("dear ", "regards", "sincerely", "cheers", "grüße", "signed", "best,", "thanks,"), re.compile(
         rf"(?i:dear|regards|sincerely(?: yours)?|cheers|grüße|signed|best|thanks)"
-        rf"(?:,?\s*\n+\s*|[ ](?=[A-Z])|:\s*)({_NAME})")),
+        rf"(?:,?\s{{0,4}}?\n\s{{0,8}}|[ ](?=[A-Z])|:\s{{0,8}})({_NAME})")),
 )  # fmt: skip
 """What must stand in the lower text, and what from there on says a name."""
 _WHOSE = re.compile(
@@ -34,7 +35,8 @@ _WHOSE = re.compile(
 """Before "name": another thing's has none of these, and then two words must follow."""
 
 _BORN = re.compile(
-    r"[^\W\d_]*(?:[ _-]?date| on| am| le|\.?b\.?)?[\"']?(?:[ ](?:is|was))?\s*[:=]?\s*[\"']?"
+    r"[^\W\d_]{0,20}(?:[ _-]?date| on| am| le|\.?b\.?)?[\"']?(?:[ ](?:is|was))?"
+    r"\s{0,4}[:=]?\s{0,8}[\"']?"
     r"(\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}-\d{1,2}-\d{1,2}"
     r"|\d{1,2}(?:st|nd|rd|th)?\.? (?:of )?[A-Za-zäé]{3,9},? \d{4}"
     r"|[A-Z][a-z]{2,8}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4})"
@@ -55,7 +57,7 @@ _ENGLISH = re.compile(
     r"(?:,?[ ][A-Z]{2}[ ]\d{5}(?:-\d{4})?|,?[ ][A-Z]{1,2}\d[A-Z\d]?[ ]\d[A-Z]{2})?"
 )
 _GERMAN = re.compile(
-    r"[A-ZÄÖÜ][\wäöüß.-]*(?:straße|strasse|str\.|weg|platz|allee|gasse|ufer|damm|ring)"
+    r"(?<!\w)[A-ZÄÖÜ][\w.-]{0,60}?(?:straße|strasse|str\.|weg|platz|allee|gasse|ufer|damm|ring)"
     rf"[ ]\d{{1,4}}[ ]?[a-z]?\b(?:,?[ ](?:[A-Z]-)?\d{{4,5}}[ ]{_CITY})?"
 )
 _ROMANCE = re.compile(

@@ -15,11 +15,9 @@ from flywheel.data_section import Found
 from storage.privacy.place import Glance, Place, cued, cues_in
 from storage.privacy.vendors import KEYS
 
-_PRIVATE = re.compile(
-    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----.{0,20000}?"
-    r"(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-    re.S,
-)
+_PRIVATE = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_LONGEST_KEY = 20_000
+"""Characters of a private key, at most; one that was cut off goes as far."""
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}(?:\.[\w-]*)?")
 _URL = re.compile(r"://([^\s/?#@:\"'<>]{0,128}:[^\s/?#@\"'<>]{1,128})@[\w.\[-]")
 _BEARER = re.compile(r"(?i:bearer)[ ]+([A-Za-z0-9\-._~+/]{16,}={0,2})")
@@ -51,9 +49,19 @@ English words of this length stay below, random hexadecimal digits come to 3.4 a
 
 
 def private_keys(text: str, look: Glance) -> Iterator[Place]:
-    if "PRIVATE KEY" in text:
-        for match in _PRIVATE.finditer(text):
-            yield Place(*match.span(), "private_key")
+    if "PRIVATE KEY" not in text:
+        return
+    start, end = -1, 0
+    for match in _PRIVATE.finditer(text):
+        within = start >= 0 and match.start() <= start + _LONGEST_KEY
+        if start >= 0 and (match[1] == "END" or not within):
+            end = match.end() if within else start + _LONGEST_KEY
+            yield Place(start, end, "private_key")
+            start = -1
+        if match[1] == "BEGIN" and start < 0:
+            start = max(match.start(), end)
+    if start >= 0:
+        yield Place(start, min(len(text), start + _LONGEST_KEY), "private_key")
 
 
 def vendor_keys(text: str, look: Glance) -> Iterator[Place]:

@@ -57,7 +57,9 @@ def test_a_project_says_what_is_looked_for_and_what_is_no_secret() -> None:
     "text",
     ["a" * 60_000, "1 " * 10_000, "a@" * 10_000, "a.b" * 8_000, "Aa " * 8_000, "key: " * 5_000,
      "eyJ" * 8_000, "-----BEGIN PRIVATE KEY-----" * 500, "+1-" * 8_000, "A" * 50 + "b " * 8_000,
-     "my name is A" * 500, "://a:" * 5_000, "1:" * 10_000, "12 rue de la " * 2_000],
+     "my name is A" * 500, "://a:" * 5_000, "1:" * 10_000, "12 rue de la " * 2_000,
+     "Aa" * 50_000 + " straße 1", "regards," + "\n" * 50_000, "born" + " " * 50_000 + "1",
+     "name:" + " " * 50_000 + "dear\n \n"],
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_no_text_takes_long(text: str) -> None:
