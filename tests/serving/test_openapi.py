@@ -68,7 +68,7 @@ def test_generated_requests_are_answered_as_described(standing: Running) -> None
         checks.response_schema_conformance,
     ]  # fmt: skip
     few = settings(
-        max_examples=15, derandomize=True, database=None, deadline=None,
+        max_examples=8, derandomize=True, database=None, deadline=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

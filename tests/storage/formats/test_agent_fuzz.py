@@ -15,7 +15,7 @@ from tests.storage.formats.test_formats_fuzz import JUNK, bent, check, places
 
 
 @pytest.mark.slow
-@settings(max_examples=900, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_bent_run_is_read_or_refused(data: st.DataObject):
     row: Any = SEEDS[data.draw(st.sampled_from(sorted(SEEDS)))]

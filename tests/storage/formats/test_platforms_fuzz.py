@@ -18,7 +18,7 @@ SEEDS: list[Any] = [*ROWS.values(), *(row for rows in OTHERS.values() for row in
 
 
 @pytest.mark.slow
-@settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_bent_row_of_a_platform_is_read_or_refused(data: st.DataObject):
     row: Any = data.draw(st.sampled_from(SEEDS))
