@@ -10,10 +10,11 @@ SOLID  := .venv-solid
 TRL    := .venv-trl
 LITELLM := .venv-litellm
 VERL   := .venv-verl
+PHOENIX := .venv-phoenix
 DEVICE ?= cpu
 MODEL  := .models/smollm2-135m-instruct/model.safetensors
 
-.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid install-trl install-verl install-peers demo test test-fast soak lint lock clean
+.PHONY: help setup model install-vllm install-verifiers install-agent install-reasoning install-solid install-trl install-verl install-peers install-phoenix demo test test-fast soak lint lock clean
 help:            ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
@@ -45,6 +46,9 @@ install-trl: ## TRL, which benchmarks/training.py measures beside ours, in an en
 install-peers: ## LiteLLM, which benchmarks/gateway.py measures beside ours, in an environment of its own
 	@sh scripts/install_apart.sh "$(PYTHON)" "$(LITELLM)" litellm
 
+install-phoenix: ## Phoenix, which a test of `flywheel pull` starts, in an environment of its own
+	@sh scripts/install_apart.sh "$(PYTHON)" "$(PHOENIX)" phoenix
+
 install-verl: ## verl in an environment of its own, for `flywheel train --engine verl`
 	@sh scripts/install_apart.sh "$(PYTHON)" "$(VERL)" verl "$$(grep -E '^torch==' locks/platform.in)"
 
@@ -70,4 +74,4 @@ lock: setup ## compile the locks anew from locks/*.in (needs uv)
 	@sh scripts/lock.sh
 
 clean: ## remove what the verbs above made
-	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) $(TRL) $(LITELLM) $(VERL) .models .flywheel
+	rm -rf $(VENV) $(VLLM) $(AGENT) $(VERIFIERS) $(SOLID) $(TRL) $(LITELLM) $(VERL) $(PHOENIX) .models .flywheel

@@ -17,6 +17,7 @@ compile locks/solid.in --override locks/solid-without.txt > locks/solid.txt
 compile locks/agent.in --override locks/agent-without.txt > locks/agent.txt
 compile locks/trl.in --constraints locks/platform.txt | grep -vE '^(nvidia-|cuda-|torch==|triton==)' > locks/trl.txt
 compile locks/litellm.in > locks/litellm.txt
+compile locks/phoenix.in > locks/phoenix.txt
 compile locks/verl.in | grep -vE '^(nvidia-|cuda-|torch==|triton==)' > locks/verl.txt
 # Only what the platform has not: it goes into the same environment.
 compile locks/platform.in locks/reasoning.in --constraints locks/platform.txt \
