@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import digest
@@ -24,6 +26,10 @@ from storage.threads import conversations
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+_FIRST, _LEAST, _BYTES = 2000, 100, 32_000_000
+"""Traces in the first list; of later ones at least, and what they may take, encoded."""
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
@@ -67,6 +73,8 @@ def traces(
     """Traces by time and id, in lists of up to `batch`. Conditions that are None do not narrow.
 
     Args:
+        batch: each looks its ids up in the whole tables, so of many traces large ones cost half;
+            where traces are long they are shorter.
         since, until: nanoseconds; of a trace's first span, `until` not included. A trace without a
             time is at neither.
     """
@@ -94,14 +102,23 @@ def traces(
                 values,
             ).fetchall()
         ]
-    for start in range(0, len(wanted), batch):
+    start, size = 0, min(batch, _FIRST)
+    while start < len(wanted):
         with reading(home) as database:
             if database is None:
                 return
-            found = load(database, wanted[start : start + batch], sequence=sequence)
+            found = load(database, wanted[start : start + size], sequence=sequence)
             once = [counted_once(one, copied) for one, copied, _ in found]
             once = conversations(database, once, sequence=sequence)
+        start, size = start + size, _next(once, batch)
         yield once
+
+
+def _next(last: Sequence[Trace], most: int) -> int:
+    """How many traces come next, so that they fit in memory: by what every 64th of these has."""
+    some = last[::64]
+    mean = sum(len(msgspec.msgpack.encode(one)) for one in some) / max(len(some), 1)
+    return min(most, max(_LEAST, int(_BYTES / max(mean, 1))))
 
 
 def _narrowed(**asked: tuple[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -162,6 +179,7 @@ def grades(
     project: str | None = None,
     grader: str | None = None,
     labels: LabelsSection | None = None,
+    until: int | None = None,
 ) -> list[Grade]:
     """The latest grade of each trace (or span) by each reward, by whichever grader gave it; of the
     verdicts of several reviewers the one that they come to.
@@ -170,6 +188,8 @@ def grades(
         run_id, project: of the traces.
         grader: only this one's.
         labels: what a label of several reviewers is, by the project's file. None = any one's word.
+        until: the ledger's sequence after which nothing is seen; None = all. What the same grader
+            gave anew is seen only since then.
     """
     labels = labels or LabelsSection()
     conditions = {
@@ -177,8 +197,9 @@ def grades(
         "trace_id IN (SELECT id FROM traces WHERE run_id = $run_id)": run_id,
         "trace_id IN (SELECT id FROM traces WHERE project = $project)": project,
         "grader = $grader": grader,
+        "since <= $until": until,
     }
-    names = ("trace_ids", "run_id", "project", "grader")
+    names = ("trace_ids", "run_id", "project", "grader", "until")
     given = {
         name: value
         for name, value in zip(names, conditions.values(), strict=True)

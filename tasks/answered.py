@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from environments.define import Environment
 
 
+_MANY = 8000
+"""Traces at a time, where there are."""
+
+
 class Answered(NamedTuple):
     """A trace with what is known of it."""
 
@@ -36,7 +40,9 @@ def rollouts(turn: Turn) -> Iterator[list[Trace]]:
 
     other = project_of(turn).traffic
     if other != turn.project or turn.every:
-        return traces(home(), project=other, origin=("rollout",), snapshot=turn.sequence)
+        return traces(
+            home(), project=other, origin=("rollout",), snapshot=turn.sequence, batch=_MANY
+        )
     return traces(home(), project=turn.project, origin=("rollout",), run_id=turn.run_id)
 
 
@@ -44,7 +50,7 @@ def recorded(turn: Turn) -> Iterator[list[Trace]]:
     from storage.queries import traces
 
     traffic = project_of(turn).traffic
-    return traces(home(), project=traffic, origin=RECORDED, snapshot=turn.sequence)
+    return traces(home(), project=traffic, origin=RECORDED, snapshot=turn.sequence, batch=_MANY)
 
 
 SOURCES = {"rollouts": rollouts, "recorded": recorded}
