@@ -24,6 +24,7 @@ from storage.whole import whole
 @dataclass
 class ChunkRead:
     records: list[Trace | Feedback] = field(default_factory=list)
+    """[] where `ready` has them."""
     traces: int = 0
     """Parts of traces, copies included."""
     spans: int = 0
@@ -36,9 +37,13 @@ class ChunkRead:
     told: Belonging = NOBODY
     """Whose the traces are, where they do not say it themselves."""
     ready: Preparing | None = None
-    """Makes rows of the records as they come; None = nobody wants them."""
+    """Makes rows of the records as they come; None = they stay records."""
     refused: int = 0
     """Records of what was erased, which are not among the others."""
+
+    @property
+    def some(self) -> bool:
+        return (self.ready is not None and self.traces + self.feedback > 0) or bool(self.records)
 
 
 def read_chunk(
@@ -82,7 +87,15 @@ def _read_row(
     data: bytes, context: Context, name: str | None, fixed: bool, read: ChunkRead, line: int
 ) -> str | None:
     """Reads one row and adds what it gave; returns the format that read it."""
-    quick = None if name is None else FORMATS[name].quick
+    quick = direct = None
+    if name is not None:
+        quick, direct = FORMATS[name].quick, FORMATS[name].direct
+    if name and direct and read.ready is not None:
+        parsed = direct(data, context, read.told, read.ready)
+        if parsed is not None:
+            read.traces, read.spans = read.traces + 1, read.spans + 1
+            _count(parsed, name, context, read, line)
+            return name
     if name and quick and (parsed := quick(data, context)) is not None:
         _count(parsed, name, context, read, line)
         return name
@@ -117,19 +130,21 @@ def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: i
     read.formats[name] += 1
     for trace in parsed.traces:
         read.spans += len(trace.spans)
-        whose = owned(trace, read.told)
-        read.records.append(whose)
-        if read.ready is not None:
-            read.ready.add(whose)
-    if read.ready is not None:
-        for said in parsed.feedback:
-            read.ready.add(said)
+        _give(read, owned(trace, read.told))
+    for said in parsed.feedback:
+        _give(read, said)
     read.traces += len(parsed.traces)
     read.feedback += len(parsed.feedback)
-    read.records.extend(parsed.feedback)
     if parsed.unmapped:
         read.unmapped.update(parsed.unmapped)
     read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
+
+
+def _give(read: ChunkRead, record: Trace | Feedback) -> None:
+    if read.ready is None:
+        read.records.append(record)
+    else:
+        read.ready.add(record)
 
 
 def recognised(value: object) -> str:

@@ -1,11 +1,11 @@
-"""A merged trace as rows of the store's tables, and back: each message once, nothing lost.
+"""A merged trace as rows of the store's tables: each message once, nothing lost.
 
-Enters a trace; leaves rows for traces, spans, tokens, messages and toolsets. `assemble` makes the
-equal trace of them: what has a column is only there, what has none is in the row's JSON.
+Enters a trace; leaves rows for traces, spans, tokens, messages and toolsets. What has a column is
+only there, what has none is in the row's JSON. `storage.assembled` makes the equal trace of them.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +13,7 @@ from msgspec import field
 
 from flywheel.ids import digest_bytes
 from flywheel.records import (
-    Choice,
-    Experts,
     Message,
-    ModelCall,
     Record,
     Sampling,
     Span,
@@ -24,9 +21,8 @@ from flywheel.records import (
     ToolCall,
     ToolResult,
     Trace,
-    Usage,
 )
-from storage.merge import PLAIN, settled
+from storage.merge import PLAIN
 
 _TEXT, _TEXTS, _INT, _FLOAT, _BOOL = "VARCHAR", "VARCHAR[]", "BIGINT", "DOUBLE", "BOOLEAN"
 
@@ -71,10 +67,6 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 _packer = msgspec.msgpack.Encoder()
 _OWN = 7
 """Columns of a span's own, before its call's."""
-_messages = msgspec.json.Decoder(Message)
-_toolsets = msgspec.json.Decoder(tuple[dict[str, Any], ...])
-_rests = msgspec.json.Decoder(SpanRest)
-_attributes = msgspec.json.Decoder(dict[str, Any])
 
 
 def short_key(message_id: str) -> int:
@@ -94,6 +86,7 @@ class Rows:
         self.messages: dict[str, tuple[str, str, bytes, int]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
         self._keys: dict[int, str] = {}
+        self._offered: dict[bytes, str | None] = {}
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._alive: list[object] = []
         """What the ids above are of, so that no other object gets one."""
@@ -119,6 +112,24 @@ class Rows:
             max(ends, default=None), len(spans), absent,
             digest_bytes(_packer.encode(whole)), _content(rows), None, *others,
         ))  # fmt: skip
+
+    def add_call(
+        self,
+        trace_id: str,
+        told: tuple[Any, ...],
+        judged: tuple[Any, ...],
+        others: tuple[Any, ...],
+        span_id: str,
+        row: tuple[Any, ...],
+    ) -> None:
+        """The same of a trace that is one model call without tokens or parents, as `add_trace` and
+        `add_span` make its columns."""
+        whole = [told, judged, others, [span_id], [row], []]
+        self.traces.append((
+            trace_id, self._sequence, *told, [told[-1]], *judged, row[3], row[4], 1, False,
+            digest_bytes(_packer.encode(whole)), _content([row]), None, *others,
+        ))  # fmt: skip
+        self.spans.append((trace_id, span_id, self._sequence, *row[:_OWN], None, *row[_OWN:]))
 
     def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
         row = self._row(span)
@@ -146,7 +157,7 @@ class Rows:
             rest = SpanRest(
                 attributes=span.attributes, parts=span.parts, tool=span.tool, result=span.result
             )
-            row: tuple[Any, ...] = (*own, *[None] * 14, _or_none(rest))
+            row: tuple[Any, ...] = (*own, *[None] * 14, rest_of(rest))
         else:
             usage = call.usage
             rest = SpanRest(
@@ -160,25 +171,41 @@ class Rows:
                 [choice.finish_reason for choice in call.choices], self._tools(call.tools),
                 call.model, call.response_model, call.deployment, call.routing_probability,
                 usage.input_tokens, usage.cached_input_tokens, usage.output_tokens,
-                usage.reasoning_tokens, call.cost_usd, call.cached, _or_none(rest),
+                usage.reasoning_tokens, call.cost_usd, call.cached, rest_of(rest),
             )  # fmt: skip
         self._rows[id(span)] = row
         self._alive.append(span)
         return row
 
     def _messages(self, messages: Sequence[Message]) -> list[str]:
-        keys, rows, encode, found = self._keys, self.messages, _encoder.encode, list[str]()
+        keys, found = self._keys, list[str]()
         for message in messages:
             key = keys.get(id(message))
             if key is None:
-                body = encode(message)
-                key = hashlib.blake2b(body, digest_size=16).hexdigest()
-                if key not in rows:
-                    rows[key] = (key, message.role, body, int(key[:15], 16))
-                keys[id(message)] = key
+                keys[id(message)] = key = self.message(message)
                 self._alive.append(message)
             found.append(key)
         return found
+
+    def message(self, message: Message) -> str:
+        return self.body(message.role, _encoder.encode(message))
+
+    def body(self, role: str, body: bytes) -> str:
+        """Adds a message by its JSON, and returns its id."""
+        key = hashlib.blake2b(body, digest_size=16).hexdigest()
+        if key not in self.messages:
+            self.messages[key] = (key, role, body, int(key[:15], 16))
+        return key
+
+    def toolset(
+        self, raw: msgspec.Raw, read: Callable[[msgspec.Raw], tuple[dict[str, Any], ...] | None]
+    ) -> str | None:
+        """The id of tools as they were offered; None = `read` does not know them as tools. What is
+        offered again in the same bytes is read once."""
+        offered = bytes(raw)
+        if offered not in self._offered:
+            self._offered[offered] = self._tools(read(raw))
+        return self._offered[offered]
 
     def _tools(self, tools: tuple[dict[str, Any], ...] | None) -> str | None:
         if tools is None:
@@ -200,91 +227,7 @@ def _sampled(spans: Sequence[Span]) -> list[Tokens]:
     return [choice.tokens for choice in choices if choice.tokens is not None]
 
 
-def assemble(
-    traces: Iterable[dict[str, Any]],
-    spans: Iterable[dict[str, Any]],
-    tokens: Iterable[dict[str, Any]],
-    messages: Iterable[tuple[str, str]],
-    toolsets: Iterable[tuple[str, str]],
-) -> Iterator[tuple[Trace, dict[str, str]]]:
-    """Traces of their rows, in the order of `traces`, each with its copied spans (see `merge`)."""
-    words = {key: _messages.decode(body) for key, body in messages}
-    tools = {key: _toolsets.decode(body) for key, body in toolsets}
-    sampled: dict[tuple[str, str, int], Tokens] = {
-        (row["trace_id"], row["span_id"], row["choice"]): _tokens_of(row) for row in tokens
-    }
-    parts: dict[str, list[Span]] = {}
-    copied: dict[str, dict[str, str]] = {}
-    for row in spans:
-        parts.setdefault(row["trace_id"], []).append(_span_of(row, words, tools, sampled))
-        if row["copy_of"] is not None:
-            copied.setdefault(row["trace_id"], {})[row["id"]] = row["copy_of"]
-    for row in traces:
-        found = sorted(parts.get(row["id"], ()), key=lambda span: (span.start or 0, span.id))
-        yield _trace_of(row, tuple(found)), copied.get(row["id"], {})
-
-
-def _trace_of(row: dict[str, Any], spans: tuple[Span, ...]) -> Trace:
-    same = ("id", "project", "source", "external_id", "origin", "conversation", "problem_id",
-            "run_id", "attempt", "raw", "fidelity", "tenant", "consent", "expires")  # fmt: skip
-    return Trace(
-        **{name: row[name] for name in same},
-        user=row["user_id"],
-        fidelity_reasons=tuple(row["fidelity_reasons"]),
-        spans=spans,
-        attributes=_attributes.decode(row["rest"]) if row["rest"] else {},
-    )
-
-
-def _span_of(
-    row: dict[str, Any],
-    words: dict[str, Message],
-    tools: dict[str, tuple[dict[str, Any], ...]],
-    sampled: dict[tuple[str, str, int], Tokens],
-) -> Span:
-    rest = _rests.decode(row["rest"]) if row["rest"] else SpanRest()
-    call = None
-    if row["input"] is not None:
-        choices = zip(row["output"], row["finish_reasons"], strict=True)
-        call = ModelCall(
-            input=tuple([words[key] for key in row["input"]]),
-            choices=tuple([
-                Choice(message=words[key], finish_reason=reason,
-                       tokens=sampled.get((row["trace_id"], row["id"], number)))
-                for number, (key, reason) in enumerate(choices)
-            ]),
-            tools=None if row["tools"] is None else tools[row["tools"]],
-            sampling=rest.sampling,
-            usage=Usage(
-                input_tokens=row["input_tokens"], cached_input_tokens=row["cached_input_tokens"],
-                output_tokens=row["output_tokens"], reasoning_tokens=row["reasoning_tokens"],
-                reason=rest.usage_reason, cache_write_tokens=rest.cache_write_tokens,
-            ),
-            **{name: row[name] for name in (
-                "model", "response_model", "deployment", "routing_probability", "cost_usd", "cached"
-            )},
-        )  # fmt: skip
-    return settled(
-        Span(
-        id=row["id"], kind=row["kind"], name=row["name"], parents=tuple(row["parents"]),
-        start=row["started"], end=row["ended"], error=row["error"], version=row["version"],
-        call=call, tool=rest.tool, result=rest.result, attributes=rest.attributes,
-        parts=rest.parts,
-    ))  # fmt: skip
-
-
-def _tokens_of(row: dict[str, Any]) -> Tokens:
-    return Tokens(
-        prompt_ids=tuple(row["prompt_ids"]),
-        completion_ids=tuple(row["completion_ids"]),
-        logprobs=None if row["logprobs"] is None else tuple(row["logprobs"]),
-        policy_versions=tuple(row["policy_versions"]),
-        template_digest=row["template_digest"],
-        tokenizer_digest=row["tokenizer_digest"],
-        experts=row["experts"] and msgspec.msgpack.decode(row["experts"], type=Experts),
-    )
-
-
-def _or_none(rest: SpanRest) -> bytes | None:
+def rest_of(rest: SpanRest) -> bytes | None:
+    """The JSON of what has no column; None = there is nothing."""
     body = _encoder.encode(rest)
     return None if body == b"{}" else body

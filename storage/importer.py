@@ -244,6 +244,6 @@ class _Import:
                 for line, error, _ in read.rejects
             ),
         )
-        if read.records:
+        if read.some:
             receipts.save(self.home, segment, receipt)
         return receipt

@@ -7,7 +7,7 @@ must be merged. Invariant: rows say all that their records say, of parts of one 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +16,7 @@ from flywheel.errors import CorruptFile
 from flywheel.ids import canonical, digest_bytes
 from flywheel.records import Feedback, Trace
 from storage import columns, entries
+from storage.assembled import assemble
 from storage.changes import add_changed
 from storage.envelope import finite
 from storage.merge import merge
@@ -47,8 +48,9 @@ class Preparing:
     for two thirds of what it would take later."""
 
     def __init__(self) -> None:
-        self._rows = columns.Rows(0)
-        self._merged: dict[str, Trace] = {}
+        self.rows = columns.Rows(0)
+        self._merged: dict[str, Trace | Callable[[], Trace]] = {}
+        """Of what was added as rows, what makes its trace: needed where more comes to it."""
         self._raws: dict[str, set[str | None]] = {}
         """Of traces that came in several parts."""
         self._said: dict[str, tuple[Any, ...]] = {}
@@ -64,8 +66,19 @@ class Preparing:
         except _UNFIT as error:
             self._fault = error
 
+    def holds(self, trace_id: str) -> bool:
+        return trace_id in self._merged
+
+    def add_call(self, trace_id: str, *made: Any, again: Callable[[], Trace]) -> None:
+        """The rows of a trace that is not held yet (see `storage.columns.Rows.add_call`), and what
+        makes its record."""
+        self.rows.add_call(trace_id, *made)
+        self._merged[trace_id] = again
+
     def _trace(self, part: Trace) -> None:
         old = self._merged.get(part.id)
+        if callable(old):
+            old = merge(None, old())
         self._merged[part.id] = trace = merge(old, part)
         if old is None:
             self._add(trace, {trace.raw})
@@ -73,7 +86,7 @@ class Preparing:
             self._raws.setdefault(part.id, {old.raw}).add(part.raw)
 
     def _add(self, trace: Trace, raws: set[str | None]) -> None:
-        add_changed(self._rows, trace, [one for one in raws if one is not None], None, Counter())
+        add_changed(self.rows, trace, [one for one in raws if one is not None], None, Counter())
 
     def packed(self) -> bytes:
         """The plain bytes of the segment.
@@ -92,12 +105,14 @@ class Preparing:
     def _tables(self) -> Tables:
         from storage.rows import table_of
 
-        rows, parted = self._rows, self._raws
+        rows, parted = self.rows, self._raws
         if parted:
             for held in (rows.traces, rows.spans, rows.tokens):
                 held[:] = [row for row in held if row[0] not in parted]
             for key, raws in parted.items():
-                self._add(self._merged[key], raws)
+                trace = self._merged[key]
+                assert isinstance(trace, Trace)
+                self._add(trace, raws)
         made = {
             "traces": rows.traces,
             "spans": rows.spans,
@@ -172,7 +187,7 @@ def records(found: Tables) -> Iterator[Trace | Feedback]:
 def parts(rows: dict[str, list[dict[str, Any]]]) -> Iterator[Trace]:
     """The traces of rows; one that came from several places, once more for each of these."""
     traces = rows.get("traces", [])
-    made = columns.assemble(
+    made = assemble(
         traces,
         rows.get("spans", ()),
         rows.get("tokens", ()),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flywheel.records import Trace
 from storage import columns
 from storage.arrow import array_of
+from storage.assembled import assemble
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +137,7 @@ def _load(
     tools = {row["tools"] for row in spans if row["tools"] is not None}
     order = {one: number for number, one in enumerate(ids)}
     traces.sort(key=lambda row: order[row["id"]])
-    found = columns.assemble(
+    found = assemble(
         traces, spans, tokens, bodies(database, "messages", words),
         bodies(database, "toolsets", tools),
     )  # fmt: skip

@@ -54,27 +54,31 @@ class Taking:
             Full: no space left; what was written stays, and is found again by the next try.
         """
         with no_collection():
-            keep = Keeping(self._store)
-            # What may have been erased is taken out first.
-            ready = None if self._stones else Preparing()
-            read = read_chunk(chunk, key, self._project, self._format, keep.put, self._told, ready)
+            return self._take(segment, chunk, data, key)
+
+    def _take(self, segment: str, chunk: list[Row], data: bytes, key: str) -> Taken:
+        keep = Keeping(self._store)
+
+        def read_as(ready: Preparing | None) -> ChunkRead:
+            return read_chunk(chunk, key, self._project, self._format, keep.put, self._told, ready)
+
+        # What may have been erased is taken out first.
+        read = read_as(None if self._stones else Preparing())
         if self._stones:
             data = keep.without_erased(read, data, key, self._stones)
-        if read.records or any(isinstance(held, str) for _, _, held in read.rejects):
+        if read.some or any(isinstance(held, str) for _, _, held in read.rejects):
             self._store.put(data)
-        if read.records:
-            self._append(segment, read)
-        return Taken(read, self._quarantine(segment, read) if read.rejects else None)
-
-    def _append(self, segment: str, read: ChunkRead) -> None:
-        """As rows; where something does not fit its column, as lines, of which it alone is lost."""
-        with no_collection():
+        if read.some:
             try:
                 plain = prepare(read.records) if read.ready is None else read.ready.packed()
                 self._inbox.append_rows(plain, name=segment)
-                return
             except Unprepared:
-                pass
+                read = read if read.ready is None else read_as(None)
+                self._append(segment, read)
+        return Taken(read, self._quarantine(segment, read) if read.rejects else None)
+
+    def _append(self, segment: str, read: ChunkRead) -> None:
+        """As lines, where something does not fit its column: it alone is lost."""
         try:
             self._inbox.append(read.records, name=segment)
         except BadRecord:

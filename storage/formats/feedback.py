@@ -4,7 +4,6 @@ from typing import Any, Literal, TypeAlias
 
 from flywheel.records import Feedback, Trace
 
-from .parsed import Rest
 from .times import nanoseconds
 
 Kind: TypeAlias = Literal["boolean", "number", "category", "text", "demonstration"]
@@ -20,24 +19,31 @@ def kind_of(value: object) -> Kind:
     return "text" if isinstance(value, str) else "demonstration"
 
 
-def read_feedback(value: Any, trace: Trace, rest: Rest) -> list[Feedback]:
+def read_feedback(value: Any, trace: Trace) -> list[Feedback]:
     """`value` is one verdict, an object {name, value, …}, an object of verdicts, or a list."""
+    at = trace.spans[-1].end or trace.spans[-1].start or 0 if trace.spans else 0
+    return feedback_on(value, trace.project, trace.id, at)
+
+
+def feedback_on(value: Any, project: str, target: str, at: int) -> list[Feedback]:
+    """The same of a trace by its id; `at`: when, where it is not said."""
     if value is None:
         return []
     if isinstance(value, list):
-        return [item for one in value for item in read_feedback(one, trace, rest)]
-    at = trace.spans[-1].end or trace.spans[-1].start or 0 if trace.spans else 0
+        return [item for one in value for item in feedback_on(one, project, target, at)]
     if not isinstance(value, dict):
-        return [_said(trace, "feedback", value, at)]
+        return [_said(project, target, "feedback", value, at)]
     if "value" not in value and "score" not in value:
-        return [_said(trace, name, one, at) for name, one in value.items() if one is not None]
+        return [
+            _said(project, target, name, one, at) for name, one in value.items() if one is not None
+        ]
     said = value.get("value", value.get("score"))
     by = value.get("by", value.get("user"))
     others = {key: value[key] for key in value.keys() - _KNOWN if value[key] is not None}
     return [
         Feedback(
-            project=trace.project,
-            target=trace.id,
+            project=project,
+            target=target,
             name=str(value.get("name") or "feedback"),
             value=said,
             kind=kind_of(said),
@@ -48,7 +54,7 @@ def read_feedback(value: Any, trace: Trace, rest: Rest) -> list[Feedback]:
     ]
 
 
-def _said(trace: Trace, name: str, value: object, at: int) -> Feedback:
+def _said(project: str, target: str, name: str, value: object, at: int) -> Feedback:
     return Feedback(
-        project=trace.project, target=trace.id, name=name, value=value, kind=kind_of(value), at=at
+        project=project, target=target, name=name, value=value, kind=kind_of(value), at=at
     )

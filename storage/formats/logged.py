@@ -91,7 +91,7 @@ def logged(row: dict[str, Any], heard: Heard, rest: Rest, context: Context, sour
         raw=context.raw,
         spans=(span,),
     )
-    return Parsed([trace], read_feedback(row.get("feedback"), trace, rest), rest.counts)
+    return Parsed([trace], read_feedback(row.get("feedback"), trace), rest.counts)
 
 
 def identifier(value: object) -> str | None:

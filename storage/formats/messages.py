@@ -120,7 +120,7 @@ def read_tools(values: object, rest: Rest, path: str) -> tuple[dict[str, Any], .
         return ()
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise BadRecord(f"is {name_of(values)}, not a list of tool schemas", field=path)
-    return tuple([_tool(value) for value in values])
+    return tuple([tool_schema(value) for value in values])
 
 
 def read_sampling(asked: dict[str, Any], others: dict[str, Any]) -> Sampling:
@@ -248,7 +248,8 @@ def _calls(values: object, rest: Rest, path: str) -> list[Part]:
     return parts
 
 
-def _tool(value: dict[str, Any]) -> dict[str, Any]:
+def tool_schema(value: dict[str, Any]) -> dict[str, Any]:
+    """One, as OpenAI writes it."""
     if "function" in value or "name" not in value:
         return value
     if "input_schema" not in value and value.get("type") not in (None, "function", "custom"):

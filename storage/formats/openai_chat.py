@@ -5,12 +5,13 @@ response is one too. Invariant: what the request and the response state (calls, 
 usage, token ids) is kept as stated.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, ModelCall, Sampling, Tokens, Usage
+from storage.belonging import Belonging
 
 from . import openai_plain
 from .finish import finish_reason
@@ -28,6 +29,9 @@ from .openai_stream import merge_chunks, read_events
 from .parsed import Context, Parsed, Rest
 from .usage import read_usage
 from .wire import api_of
+
+if TYPE_CHECKING:
+    from storage.prepared import Preparing
 
 SOURCE = "import:openai_chat"
 
@@ -67,6 +71,12 @@ def read(row: dict[str, Any], context: Context) -> Parsed:
 
 def quick(data: bytes, context: Context) -> Parsed | None:
     return openai_plain.read(data, context, SOURCE)
+
+
+def direct(data: bytes, context: Context, told: Belonging, ready: "Preparing") -> Parsed | None:
+    from . import openai_rows
+
+    return openai_rows.add(data, context, SOURCE, told, ready)
 
 
 def read_response(

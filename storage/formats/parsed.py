@@ -10,12 +10,16 @@ import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from flywheel.errors import BadRecord
 from flywheel.records import Feedback, Text, Trace, Truncated
+
+if TYPE_CHECKING:
+    from storage.belonging import Belonging
+    from storage.prepared import Preparing
 
 BIG_FIELD = 1 << 20
 """Bytes from which a single field is kept in the raw store instead of in the record."""
@@ -66,6 +70,8 @@ class Format(NamedTuple):
     them too."""
     quick: Callable[[bytes, Context], Parsed | None] | None = None
     """Reads the commonest rows of the format from their bytes; None = `read` must."""
+    direct: Callable[[bytes, Context, "Belonging", "Preparing"], Parsed | None] | None = None
+    """Makes rows of tables of what `quick` reads, its trace left out; None = `quick` must."""
 
 
 def of_file(name: str, *, whole: bool = False, quick: bool = False) -> Format:
@@ -91,7 +97,15 @@ def of_file(name: str, *, whole: bool = False, quick: bool = False) -> Format:
         parsed: Parsed | None = load().quick(row, context)
         return parsed
 
-    return Format(recognise, read, whole, read_bytes if quick else None)
+    def make_rows(
+        row: bytes, context: Context, told: "Belonging", ready: "Preparing"
+    ) -> Parsed | None:
+        parsed: Parsed | None = load().direct(row, context, told, ready)
+        return parsed
+
+    return Format(
+        recognise, read, whole, read_bytes if quick else None, make_rows if quick else None
+    )
 
 
 class Rest:

@@ -4,11 +4,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from flywheel.errors import BadRecord
+from storage.belonging import Belonging, owned
 from storage.files_in import blocks, files_under
 from storage.formats import openai_chat
 from storage.formats.logged import ROW
-from storage.formats.parsed import Context
+from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
+from storage.prepared import Preparing
 from storage.rows_in import rows
 
 
@@ -17,8 +20,27 @@ def both(row: dict[str, Any]) -> bool:
     data = msgspec.json.encode(row)
     context = Context("p", lambda data: "", "raw", len(data))
     found = openai_chat.quick(data, context)
-    assert found is None or found == openai_chat.read(decode(data), context)
+    slow = openai_chat.read(decode(data), context)
+    assert found is None or found == slow
+    assert not straight(data, context, slow) or found is not None
     return found is not None
+
+
+def straight(data: bytes, context: Context, slow: Parsed) -> bool:
+    """Whether rows were made of it at once; then they are those of its records."""
+    made, want = Preparing(), Preparing()
+    told = Belonging(tenant="own", consent="granted")
+    found = openai_chat.direct(data, context, told, made)
+    if found is None:
+        return False
+    for trace in slow.traces:
+        want.add(owned(trace, told))
+    assert (found.traces, found.feedback, found.unmapped) == ([], slow.feedback, slow.unmapped)
+    assert made.packed() == want.packed()
+    want.add(owned(slow.traces[0], told))
+    made.add(owned(slow.traces[0], told))
+    assert made.packed() == want.packed()
+    return True
 
 
 def said(**fields: Any) -> dict[str, Any]:
@@ -38,6 +60,46 @@ def row(messages: list[dict[str, Any]], **asked: Any) -> dict[str, Any]:
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "get", "arguments": "{"}, "index": 0}
+
+
+NO_TEXT = {"message": {"role": "assistant"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        ({}, True),
+        ({"parent_span_id": "r"}, False),
+        ({"trace_id": None, "user_id": None, "feedback": [1, {"x": None}], "model": "n"}, True),
+        ({"response": {"id": "a", "choices": [NO_TEXT]}}, False),
+        ({"response": {"id": "a", "created": 1_793_500_000, "choices": [
+            {"message": {"content": "é\n", "tool_calls": [CALL]}, "finish_reason": "STOP"}
+        ]}}, True),
+        ({"response": {"choices": [{"message": {"content": ""}}],
+                       "usage": {"prompt_tokens": 0, "completion_tokens": 0}}}, True),
+        ({"response": {"choices": [{"message": {"content": "", "reasoning_content": "hm"}}],
+                       "usage": {"prompt_tokens": 0, "completion_tokens": 0}}}, True),
+        ({"response": {"choices": [{"message": {"content": "no"},
+                                    "finish_reason": "content_filter"}]}}, False),
+        ({"response": {"choices": [{"message": {"content": "yes"}}],
+                       "usage": {"metadata": {"user_id": "w"}}}}, False),
+        ({"request": {"messages": []}}, False),
+        ({"request": {"messages": [said(content=None)]}}, False),
+        ({"request": {"messages": [said()], "tools": [{"name": "f", "type": "custom"}]}}, True),
+        ({"request": {"messages": [said()], "tools": ["f"]}}, False),
+    ],
+)  # fmt: skip
+def test_rows_made_at_once_are_those_of_its_records(change: dict[str, Any], taken: bool) -> None:
+    one = row([said(role="system", content="ü\u2028"), said()]) | {"parent_span_id": None}
+    one["response"]["usage"] = {"prompt_tokens": 3, "completion_tokens": 2}
+    one |= change
+    data = msgspec.json.encode(one)
+    context = Context("p", lambda data: "", "raw", len(data))
+    try:
+        slow = openai_chat.read(decode(data), context)
+    except BadRecord:
+        slow = Parsed()
+    assert straight(data, context, slow) is taken
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""The commonest chat row straight to rows of the store's tables, for half of what records take.
+
+Enters a row's bytes; leaves the rows of its trace among those of a segment, or None where anything
+about it is not plain: then `openai_chat` makes records. Invariant: the rows are those that its
+records give (a test compares them).
+"""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from flywheel.ids import digest
+from flywheel.records import Feedback, Message, Text, Trace, Usage
+from storage.belonging import Belonging, owned
+from storage.columns import Rows, SpanRest, rest_of
+from storage.merge import PLAIN
+from storage.prepared import Preparing
+
+from . import openai_plain
+from .feedback import feedback_on
+from .finish import finish_reason
+from .openai_fields import ChatRow, Said, decoded, tools_of
+from .parsed import Context, Parsed, Rest
+from .usage import read_usage
+
+_encode = msgspec.json.Encoder().encode
+_JUDGED = ("renderable", ("no token ids",))
+_UNSAID = Usage(reason="not reported")
+_TEXT = "\0"
+
+
+def _around(role: Any) -> tuple[bytes, bytes]:
+    """What stands before and after the text of a message that is nothing but a text."""
+    before, _, after = _encode(Message(role=role, parts=(Text(text=_TEXT),))).partition(
+        _encode(_TEXT)
+    )
+    return before, after
+
+
+_AROUND = {role: _around(role) for role in ("system", "developer", "user", "assistant")}
+
+
+def add(
+    data: bytes, context: Context, source: str, told: Belonging, ready: Preparing
+) -> Parsed | None:
+    """Adds the rows to `ready`; returns what else the row gave (its trace not, which is rows)."""
+    row = decoded(data)
+    if row is None or row.parent_span_id or not _is_plain(row):
+        return None
+    said = row.trace_id or row.response.id
+    tools = ready.rows.toolset(row.request.tools, tools_of)
+    if not said or tools is None:
+        return None
+    key = digest(context.project, source, said)
+    rest = context.rest()
+    usage = _usage(row, rest)
+    if rest.counts or ready.holds(key):
+        return None
+    start, end = openai_plain.times_of(row)
+    conversation = row.session_id or row.conversation_id or None
+    user = row.user_id or row.request.user or None
+    ready.add_call(
+        key,
+        (context.project, source, said, "import", conversation, user, None, None, None,
+         context.raw),
+        _JUDGED,
+        (None, told.tenant or None, told.consent, told.expires),
+        row.span_id,
+        ("model", "chat", (), start, end, None, 0, *_called(row, tools, usage, rest, ready.rows)),
+        again=partial(_record, data, context, source, told),
+    )  # fmt: skip
+    heard: list[Feedback] = []
+    if row.feedback is not None:
+        heard = feedback_on(row.feedback, context.project, key, end or start or 0)
+    return Parsed([], heard, rest.counts)
+
+
+def _record(data: bytes, context: Context, source: str, told: Belonging) -> Trace:
+    """The trace whose rows `add` made, for what comes to it later."""
+    parsed = openai_plain.read(data, context, source)
+    assert parsed is not None
+    return owned(parsed.traces[0], told)
+
+
+def _is_plain(row: ChatRow) -> bool:
+    """Whether messages are whole: nothing is to be said against turning them into tokens."""
+    if len(row.response.choices) != 1 or not row.request.messages:
+        return False
+    choice = row.response.choices[0]
+    said = choice.message
+    if said.role != "assistant":
+        return False
+    if said.content is None and not said.tool_calls and said.reasoning_content is None:
+        return False
+    if finish_reason(choice.finish_reason) == "content_filter":
+        return False
+    for one in row.request.messages:
+        if one.content is None and one.role in ("system", "developer", "user"):
+            return False
+    return True
+
+
+def _usage(row: ChatRow, rest: Rest) -> Usage:
+    said = row.response.choices[0].message
+    if row.response.usage is None:
+        return _UNSAID
+    spoken = bool(said.content or said.tool_calls) or said.reasoning_content is not None
+    return read_usage(row.response.usage, spoken, rest, "response.usage")
+
+
+def _called(row: ChatRow, tools: str, usage: Usage, rest: Rest, rows: Rows) -> tuple[Any, ...]:
+    """The columns of the call (see `storage.columns.SPANS`)."""
+    request, response = row.request, row.response
+    choice = response.choices[0]
+    rest.put("response.system_fingerprint", response.system_fingerprint)
+    rest.put("response.service_tier", response.service_tier)
+    attributes = rest.take()
+    if response.id:
+        attributes["response_id"] = response.id
+    sampling = openai_plain.sampling_of(request)
+    others = SpanRest(
+        attributes=attributes,
+        sampling=PLAIN.sampling if sampling == PLAIN.sampling else sampling,
+        usage_reason=usage.reason,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    return (
+        [_put(one, rows) for one in request.messages], [_put(choice.message, rows)],
+        [finish_reason(choice.finish_reason)], tools, request.model or row.model or None,
+        response.model or None, None, None, usage.input_tokens, usage.cached_input_tokens,
+        usage.output_tokens, usage.reasoning_tokens, 0.0 if row.cache_hit else None, row.cache_hit,
+        rest_of(others),
+    )  # fmt: skip
+
+
+def _put(said: Said, rows: Rows) -> str:
+    """Adds the message; returns its id."""
+    if said.tool_calls or said.name is not None or said.reasoning_content is not None:
+        return rows.message(openai_plain.message_of(said))
+    around = _AROUND.get(said.role)
+    if around is None or said.content is None:
+        return rows.message(openai_plain.message_of(said))
+    return rows.body(said.role, b"%b%b%b" % (around[0], _encode(said.content), around[1]))
