@@ -9,7 +9,7 @@ by the trigrams that few held-out texts have, so that the work grows with the ro
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.shingles import Shingles, once, shingled
+from storage.shingles import Shingles, once, shingled, without_templates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +23,8 @@ words has 28."""
 REPEATED = 0.6
 """Share of its trigrams. A word that is replaced breaks three, so of thirty words with three of
 them replaced 68% remain at least: a tenth edited anywhere is found. No setting raises it."""
-_SHARED, _SHARED_BY = 0.1, 8
-"""In how large a share of an environment's texts, and in how many at least, a trigram is their
-template's."""
+REORDERED = 6
+"""Words from which a text is the same in any order of them."""
 _RARE, _FREQUENT, _STILL = 64, 256, 4
 """Trigrams of up to _RARE texts bring all these as candidates; of more frequent ones the _STILL
 rarest of a text bring the first _FREQUENT."""
@@ -53,11 +52,15 @@ class HeldoutWords:
         self.threshold = threshold
         found = shingled(text for _, _, text in texts)
         self.equal: dict[str, str] = {}
+        self.bags: dict[int, str] = {}
         named: list[int] = []
-        for place, (said, (key, _, _)) in enumerate(zip(found.said, texts, strict=True)):
-            if said and said not in self.equal:
-                self.equal[said] = key
+        for place, (words, (key, _, _)) in enumerate(zip(found.words, texts, strict=True)):
+            spelled = "".join(words)
+            if spelled and spelled not in self.equal:
+                self.equal[spelled] = key
                 named.append(place)
+            if len(words) >= REORDERED:
+                self.bags.setdefault(int(found.bags[place]), key)
         self.keys = [texts[place][0] for place in named]
         first = once(found.of, found.hashes)
         number = np.full(len(texts), -1)
@@ -65,9 +68,17 @@ class HeldoutWords:
         of, hashes = number[found.of[first]], found.hashes[first]
         of, hashes = of[of >= 0], hashes[of >= 0]
         environments = np.unique([texts[place][1] for place in named], return_inverse=True)[1]
-        self.shared = _template(of, hashes, environments)
-        own = ~np.isin(hashes, self.shared)
+        own, shared = without_templates(of, hashes, environments)
         self._index(of[own], hashes[own])
+        self.shared = np.setdiff1d(shared, self.grams)
+
+    def same(self, batch: Shingles, place: int) -> str | None:
+        """The held-out text that a text of the batch equals, however it is spaced; of REORDERED
+        words and more in any order."""
+        key = self.equal.get("".join(batch.words[place]))
+        if key is None and len(batch.words[place]) >= REORDERED:
+            key = self.bags.get(int(batch.bags[place]))
+        return key
 
     def _index(self, of: "NDArray[np.int64]", hashes: "NDArray[np.uint64]") -> None:
         """
@@ -97,7 +108,7 @@ class HeldoutWords:
         """
         import numpy as np
 
-        hits, sizes = self._hits(batch)
+        hits, sizes = self._hits(batch, only_within)
         if not len(hits.of):
             return []
         found: dict[int, tuple[float, int]] = {}
@@ -111,26 +122,30 @@ class HeldoutWords:
             Near(place, self.keys[text], -score) for place, (score, text) in sorted(found.items())
         ]
 
-    def _hits(self, batch: Shingles) -> tuple["_Hits", "NDArray[np.int64]"]:
-        """The batch's trigrams that some held-out text has, and how many each text has at all."""
+    def _hits(
+        self, batch: Shingles, only_within: "NDArray[np.bool_]"
+    ) -> tuple["_Hits", "NDArray[np.int64]"]:
+        """The batch's trigrams that some held-out text has, each once a text, of texts with enough
+        of them to leak one; and how many trigrams each of these has at all, where that matters."""
         import numpy as np
 
-        maybe = self.maybe[batch.hashes >> np.uint64(42)]
-        touched = np.zeros(len(batch.said), bool)
-        touched[batch.of[maybe]] = True
-        kept = touched[batch.of]
-        hashes, of = batch.hashes[kept], batch.of[kept]
-        first = once(of, hashes)
-        hashes, of = hashes[first], of[first]
-        if len(self.shared):
-            own = ~np.isin(hashes, self.shared)
-            hashes, of = hashes[own], of[own]
-        sizes = np.bincount(of, minlength=len(batch.said))
-        if not len(self.grams):
-            return _Hits(of[:0], of[:0]), sizes
-        at = np.minimum(np.searchsorted(self.grams, hashes), len(self.grams) - 1)
-        there = self.grams[at] == hashes
-        return _Hits(of[there], at[there]), sizes
+        texts = len(batch.words)
+        maybe = np.flatnonzero(self.maybe[batch.hashes >> np.uint64(42)])
+        if not len(maybe):
+            return _Hits(maybe, maybe), np.zeros(texts, np.int64)
+        hashes = batch.hashes[maybe]
+        gram = np.minimum(np.searchsorted(self.grams, hashes), len(self.grams) - 1)
+        there = self.grams[gram] == hashes
+        of, gram = batch.of[maybe[there]], gram[there]
+        least = np.where(only_within, self._wanted(0, CONTAINED, True), 1)
+        touched = np.bincount(of, minlength=texts) >= least - 1e-6
+        of, gram = of[touched[of]], gram[touched[of]]
+        first = once(of, gram)
+        sized = (touched & ~only_within)[batch.of]
+        own, whole = batch.of[sized], batch.hashes[sized]
+        each = once(own, whole)
+        each = each[~np.isin(whole[each], self.shared)]
+        return _Hits(of[first], gram[first]), np.bincount(own[each], minlength=texts)
 
     def _expanded(self, hits: "_Hits") -> "NDArray[np.int64]":
         """How many candidates each hit brings."""
@@ -202,18 +217,6 @@ class HeldoutWords:
 class _Hits(NamedTuple):
     of: "NDArray[np.int64]"
     gram: "NDArray[np.int64]"
-
-
-def _template(of: Any, hashes: Any, environments: Any) -> "NDArray[np.uint64]":
-    """Trigrams that a large share of an environment's texts have, sorted."""
-    import numpy as np
-
-    found = [np.empty(0, np.uint64)]
-    for number, texts in enumerate(np.bincount(environments).tolist()):
-        if texts >= _SHARED_BY:
-            grams, times = np.unique(hashes[environments[of] == number], return_counts=True)
-            found.append(grams[times >= max(_SHARED_BY, _SHARED * texts)])
-    return np.unique(np.concatenate(found))
 
 
 def _portions(hits: _Hits, expanded: Any) -> Any:

@@ -2,8 +2,9 @@
 
 Rows and held-out problems come in; each row that must not be trained on goes out, with the problem
 it touches. Words are compared without the prompt that all problems share (`text`), as sets of word
-trigrams; of a conversation all that the user said together and each turn alone are looked at.
-Memory is bounded: rows are compared a chunk at a time.
+trigrams; of a conversation all that the user said together and each turn alone are looked at, and
+whether a held-out text stands in what anybody else said. Memory is bounded: rows are compared a
+chunk at a time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +14,10 @@ from flywheel.errors import Refused
 from flywheel.ids import digest
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
-from flywheel.words import words_of
 from storage.heldout_words import HeldoutWords
+from storage.row_texts import Chunk, chunks, histories, instructions, own_text
 from storage.shingles import shingled
 
-CHUNK_ROWS, CHUNK_CHARACTERS = 2048, 4_000_000
 TURN_WORDS = 4
 """Words that an earlier turn must have before being equal to a held-out text means anything:
 "yes please" is said in every other conversation."""
@@ -79,8 +79,9 @@ class Heldout:
                 self.conversations.setdefault(problem.conversation, key)
             if problem.user:
                 self.users.setdefault(problem.user, key)
-        texts = [(key, one.environment, _own_text(one)) for key, one in ordered]
-        self.words = HeldoutWords(texts, near_duplicate)
+        self.headed = instructions(one for _, one in ordered)
+        texts = [(key, one.environment, own_text(one)) for key, one in ordered]
+        self.words = HeldoutWords(sorted([*texts, *histories(ordered)]), near_duplicate)
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -93,8 +94,8 @@ class Heldout:
         for place, row in enumerate(rows):
             if (found := self._same_identity(row)) is not None:
                 leaks[place] = _leak(rows, place, *found)
-        for chunk in _chunks(rows, leaks):
-            for place, key, by, score in self._same_words(rows, chunk):
+        for chunk in chunks(rows, leaks.keys(), self.headed):
+            for place, key, by, score in self._same_words(chunk):
                 leaks[place] = _leak(rows, place, key, by, score)
         return [leaks[place] for place in sorted(leaks)]
 
@@ -108,41 +109,26 @@ class Heldout:
         prompt = self.prompts.get(digest(row.messages, row.tools))
         return None if prompt is None else (prompt, "prompt")
 
-    def _same_words(
-        self, rows: Sequence[TrainingRow], chunk: Sequence[int]
-    ) -> "Iterator[tuple[int, str, Kind, float]]":
+    def _same_words(self, chunk: Chunk) -> "Iterator[tuple[int, str, Kind, float]]":
         import numpy as np
 
-        units = [unit for place in chunk for unit in _units(rows[place], place)]
-        said = shingled(text for _, _, text in units)
-        found: set[int] = set()
-        for (place, _, _), words in zip(units, said.said, strict=True):
-            key = self.words.equal.get(words) if words and place not in found else None
-            if key is not None:
-                found.add(place)
-                yield place, key, "text", 1.0
-        for place in chunk:
-            key = None if place in found else self._same_turn(rows[place])
-            if key is not None:
-                found.add(place)
-                yield place, key, "text", 1.0
-        best: dict[int, tuple[str, float]] = {}
-        within = np.array([kind != "own" for _, kind, _ in units], bool)
+        said = shingled(unit.text for unit in chunk.units)
+        found: dict[int, str] = {}
+        for at, unit in enumerate(chunk.units):
+            if unit.part == "beside" or (unit.part == "turn" and len(said.words[at]) < TURN_WORDS):
+                continue
+            if (key := self.words.same(said, at)) is not None:
+                found |= {place: key for place in chunk.rows[at] if place not in found}
+        for place, key in found.items():
+            yield place, key, "text", 1.0
+        best: dict[int, tuple[float, str]] = {}
+        within = np.array([unit.part != "own" for unit in chunk.units], bool)
         for near in self.words.near(said, only_within=within):
-            place = units[near.place][0]
-            if near.score > best.get(place, ("", -1.0))[1]:
-                best[place] = near.key, near.score
-        for place, (key, score) in best.items():
+            for place in chunk.rows[near.place]:
+                best[place] = min(best.get(place, (0.0, "")), (-near.score, near.key))
+        for place, (score, key) in best.items():
             if place not in found:
-                yield place, key, "near_duplicate", score
-
-    def _same_turn(self, row: TrainingRow) -> str | None:
-        for message in row.messages[:-1]:
-            if message.role == "user" and len(words := words_of(message.text)) >= TURN_WORDS:
-                key = self.words.equal.get(" ".join(words))
-                if key is not None:
-                    return key
-        return None
+                yield place, key, "near_duplicate", -score
 
 
 def leakage_check(
@@ -176,38 +162,3 @@ def _leak(
         by=by,
         score=score,
     )
-
-
-def _chunks(rows: Sequence[TrainingRow], without: dict[int, Leak]) -> Iterator[list[int]]:
-    """Places of rows, so few at a time that their trigrams fit in memory."""
-    chunk: list[int] = []
-    characters = 0
-    for place in [place for place in range(len(rows)) if place not in without]:
-        chunk.append(place)
-        characters += len(_own_text(rows[place]))
-        if len(chunk) >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _own_text(of: TrainingRow | Problem) -> str:
-    """The user's own words; where nobody said which they are, the last message of theirs."""
-    if of.text:
-        return of.text
-    return next((message.text for message in reversed(of.messages) if message.role == "user"), "")
-
-
-Unit = tuple[int, Literal["own", "all"], str]
-"""Place of its row, what it is of what the user said, the text."""
-
-
-def _units(row: TrainingRow, place: int) -> Iterator[Unit]:
-    """What of a row is compared word by word: the user's own words, and where there is more, all
-    that they said, over which a text may be spread."""
-    own = _own_text(row)
-    yield place, "own", own
-    turns = [message.text for message in row.messages if message.role == "user"]
-    if len(turns) > 1 or (turns and own not in turns[0]):
-        yield place, "all", "\n".join(turns)

@@ -6,7 +6,8 @@ hash depends on the three words alone, in any process and version, so results ca
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flywheel.words import words_of
 
@@ -16,19 +17,22 @@ if TYPE_CHECKING:
 
 WORDS = 3
 """Words in a row that are compared as one: fewer flag texts that only share a phrasing."""
+_SHARED, _SHARED_BY = 0.1, 8
+"""In how large a share of an environment's texts, and in how many at least, a trigram is their
+template's."""
 _MOST_WORDS = 1 << 20
 """Different words whose hashes are remembered."""
 
 
 class Shingles(NamedTuple):
-    said: list[str]
-    """Each text's words with one space between; "" = it has none."""
-    words: "NDArray[np.int64]"
-    """How many words each text has."""
+    words: list[list[str]]
+    """Of each text."""
     hashes: "NDArray[np.uint64]"
     """Of each text's trigrams in their order, repeated ones too; a text of fewer words has none."""
     of: "NDArray[np.int64]"
     """Parallel to hashes: the text's place."""
+    bags: "NDArray[np.uint64]"
+    """Of each text a hash of its words in any order."""
 
 
 class _Hashes(dict[str, int]):
@@ -48,15 +52,24 @@ def shingled(texts: Iterable[str]) -> Shingles:
         _hashes.clear()
     lists = [words_of(text) for text in texts]
     counts = np.array([len(words) for words in lists], np.int64)
-    flat = np.fromiter(
-        (_hashes[word] for words in lists for word in words), np.uint64, int(counts.sum())
-    )
+    hashed = map(_hashes.__getitem__, chain.from_iterable(lists))
+    flat = np.fromiter(hashed, np.uint64, int(counts.sum()))
     of = np.repeat(np.arange(len(lists)), counts)
-    said = [" ".join(words) for words in lists]
+    bags = _sums(mixed(flat), counts)
     if len(flat) < WORDS:
-        return Shingles(said, counts, np.empty(0, np.uint64), np.empty(0, np.int64))
+        return Shingles(lists, np.empty(0, np.uint64), np.empty(0, np.int64), bags)
     whole = of[: -WORDS + 1] == of[WORDS - 1 :]
-    return Shingles(said, counts, _joined(flat)[whole], of[: -WORDS + 1][whole])
+    return Shingles(lists, _joined(flat)[whole], of[: -WORDS + 1][whole], bags)
+
+
+def _sums(values: "NDArray[np.uint64]", counts: "NDArray[np.int64]") -> "NDArray[np.uint64]":
+    """Of each text the sum of its values, which wraps; 0 where it has none."""
+    import numpy as np
+
+    upto = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
+    ends = np.cumsum(counts)
+    sums: NDArray[np.uint64] = upto[ends] - upto[ends - counts]
+    return sums
 
 
 def _joined(words: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
@@ -89,3 +102,29 @@ def once(of: "NDArray[np.int64]", values: "NDArray[np.generic]") -> "NDArray[np.
     first = np.ones(len(order), bool)
     first[1:] = (sorted_of[1:] != sorted_of[:-1]) | (sorted_values[1:] != sorted_values[:-1])
     return order[first]
+
+
+def without_templates(
+    of: Any, hashes: Any, environments: Any
+) -> tuple["NDArray[np.bool_]", "NDArray[np.uint64]"]:
+    """Which trigrams are the texts' own, parallel to `of` and `hashes`; and the templates', sorted:
+    those that a large share of an environment's texts have.
+
+    An environment of enough texts has its own template, so that what others share hides none of
+    its words; one of few has those of all.
+    """
+    import numpy as np
+
+    sizes = np.bincount(environments)
+    where = environments[of]
+    found = {}
+    for number, texts in enumerate(sizes.tolist()):
+        if texts >= _SHARED_BY:
+            grams, times = np.unique(hashes[where == number], return_counts=True)
+            found[number] = grams[times >= max(_SHARED_BY, _SHARED * texts)]
+    shared = np.unique(np.concatenate([np.empty(0, np.uint64), *found.values()]))
+    own = ~np.isin(hashes, shared)
+    for number, template in found.items():
+        here = where == number
+        own[here] = ~np.isin(hashes[here], template)
+    return own, shared

@@ -1,10 +1,11 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from flywheel.errors import Refused
-from flywheel.records import say
-from storage import leakage
+from flywheel.records import Message, Reasoning, ToolResult, say
+from storage import row_texts
 from storage.leakage import leakage_check, require_no_leaks
 from tests.storage.rows_for_curation import a_problem, a_row
 
@@ -102,9 +103,9 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heldout = [a_problem(MAIL), a_problem("quite another text than that")]
     whole = leakage_check(rows, heldout)
     assert 0 < len(whole) < 40
-    monkeypatch.setattr(leakage, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(row_texts, "CHUNK_ROWS", 3)
     assert leakage_check(rows, heldout) == whole
-    monkeypatch.setattr(leakage, "CHUNK_CHARACTERS", 1)
+    monkeypatch.setattr(row_texts, "CHUNK_CHARACTERS", 1)
     assert leakage_check(rows, heldout) == whole
 
 
@@ -126,3 +127,62 @@ def test_the_gate_refuses_and_names_what_touches_what() -> None:
         require_no_leaks([a_row(1, user="u"), a_row(2)], [problem])
     require_no_leaks([], [problem])
     require_no_leaks([a_row(1)], [])
+
+
+@pytest.mark.parametrize("text", [MAIL, "where is my blue kettle now"])
+@pytest.mark.parametrize(
+    "disguised",
+    [
+        lambda text: " ".join(f"_{word}_" for word in text.split()),
+        lambda text: "&nbsp;".join(f"<b>{word}</b>" for word in text.split()),
+        lambda text: text.translate(str.maketrans("aeopc", "\u0430\u0435\u043e\u0440\u0441")),
+        lambda text: "\u200b".join(text).replace("a", "\u00e0"),
+        lambda text: text.replace(" ", "\\n"),
+        lambda text: text.replace(" ", ""),
+        lambda text: " ".join(sorted(text.replace(",", "").split())),
+    ],
+)
+def test_no_dress_hides_a_text(text: str, disguised) -> None:  # type: ignore[no-untyped-def]
+    rows = [a_row(1, text=disguised(text))]
+    assert len(leakage_check(rows, [a_problem(text)])) == 1
+
+
+def test_a_text_is_found_wherever_it_stands() -> None:
+    asked = say("user", "a question of my own")
+    result = Message(role="tool", parts=(ToolResult(content=f"Found: {MAIL}"),))
+    thought = Message(role="assistant", parts=(Reasoning(text=f"He said: {MAIL}"),))
+    prompts = [
+        (say("system", f"An example: {MAIL}"), asked),
+        (asked, result),
+        (asked, thought, asked),
+        (say("user", f"a question of my own. {MAIL}"),),
+    ]
+    rows = [a_row(k, text=asked.text, messages=one) for k, one in enumerate(prompts)]
+    rows.append(a_row(9, text=asked.text, completion=say("assistant", MAIL)))
+    assert len(leakage_check(rows, [a_problem(MAIL)])) == len(rows)
+    # What every prompt is headed by, the held-out ones too, is no leak.
+    headed = a_problem(MAIL, messages=(say("system", f"An example: {MAIL}"), say("user", MAIL)))
+    assert [leak.place for leak in leakage_check(rows, [headed])] == [1, 2, 3, 4]
+
+
+def test_a_copy_of_a_held_out_conversation_is_found_by_its_earlier_turns() -> None:
+    turns = (say("user", MAIL), say("assistant", "It is late."), say("user", "Yes, do"))
+    heldout = [a_problem("Yes, do", messages=turns), a_problem("another one")]
+    longer = (*turns, say("assistant", "Done."), say("user", "and so on"))
+    rows = [
+        a_row(1, messages=longer, text="and so on"),
+        a_row(2, messages=turns[:1], text=MAIL),
+        a_row(3, messages=(say("user", "Yes, do it"),), text="Yes, do it"),
+    ]
+    assert [leak.place for leak in leakage_check(rows, heldout)] == [0, 1]
+    # Examples that all prompts show are nobody's conversation.
+    shown = [a_problem(f"one {k}", messages=(*turns, say("user", f"one {k}"))) for k in range(3)]
+    assert leakage_check(rows[:2], shown) == []
+
+
+def test_what_another_project_holds_out_often_hides_nothing() -> None:
+    own = [a_problem(f"{MAIL} {k}" if k == 0 else f"w{k} x{k} y{k}") for k in range(8)]
+    often = [replace(a_problem(f"{MAIL} {k}"), environment="other") for k in range(9)]
+    row = a_row(1, text=with_replaced(MAIL, 0.05))
+    assert leakage_check([row], often) == []
+    assert leakage_check([row], [*own, *often])[0].problem_id == own[0].id
