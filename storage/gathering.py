@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flywheel.records import Record
-from storage.needles import SHORTEST_ID, SHORTEST_TEXT, Needles, Search, pieces, token_piece
+from storage.needles import (
+    LONGEST,
+    SHORTEST_ID,
+    SHORTEST_TEXT,
+    Needles,
+    Search,
+    pieces,
+    token_piece,
+)  # fmt: skip
+from storage.own_words import own_words
 from storage.reach import Asked
 
 if TYPE_CHECKING:
@@ -107,7 +116,7 @@ def gather(database: "DuckDBPyConnection", asked: Asked) -> Gathered:
     wanted = Needles(
         ids=tuple(sorted(ids)), texts=_evenly(sorted(cut)), tokens=tuple(sorted(tokens))
     )
-    own = _without(wanted, _shared(database, wanted))
+    own = _without(wanted, _shared(database, wanted) | _ours(database, wanted))
     raws, others, kept = _raw_keys(database)
     return Gathered(
         needles=own,
@@ -149,6 +158,14 @@ def _shared(database: "DuckDBPyConnection", wanted: Needles) -> set[Any]:
         for windows in _windows(database, _OTHER_TOKENS):
             found |= search.matched(windows)
     return found
+
+
+def _ours(database: "DuckDBPyConnection", wanted: Needles) -> set[Any]:
+    """Needles that are words of the house: without them nobody's records could be read any more."""
+    words = own_words(database)
+    whole = "\0".join(words)
+    texts = {one for one in wanted.texts if len(one) < LONGEST and one.lower() in whole}
+    return texts | {one for one in wanted.ids if one.lower() in words}
 
 
 def _windows(database: "DuckDBPyConnection", query: str) -> Iterator[list[bytes]]:

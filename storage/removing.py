@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from flywheel import durable
 from flywheel.errors import Full
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from storage import tombstones
 from storage.database import writing
+from storage.entries import TABLES
+from storage.envelope import KINDS
 from storage.needles import Search
 from storage.reach import Reached
 from storage.rows import seen_as, table_of
@@ -32,6 +36,7 @@ _TOLD = (
     "datasets", "runs", "checkpoints", "evaluations", "decisions", "deployments", "calibrations",
     "marks", "erasures", "feedback", "problems",
 )  # fmt: skip
+_RECORDS = {table.name: KINDS[kind] for kind, table in TABLES.items()}
 _MAKING = ".rewriting"
 _WHOLE_FILE = "2GB"
 
@@ -123,10 +128,21 @@ def scrub_records(home: Home, search: Search, *, wait_s: float) -> int:
             for at, _ in search.hits([body.encode() for _, body in rows]):
                 row, body = rows[at]
                 new = cleaned_text(body.encode(), search).decode()
+                if not _is_one(table, new):
+                    continue  # the look afterwards finds it, and the receipt says so
                 database.execute(f"UPDATE {table} SET body = ? WHERE rowid = ?", [new, row])
                 changed += 1
         database.commit()
     return changed
+
+
+def _is_one(table: str, body: str) -> bool:
+    """Whether a record of that table can still be read."""
+    try:
+        msgspec.json.decode(body, type=_RECORDS[table])
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def rewrite(home: Home, *, wait_s: float) -> None:

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from flywheel.home import Home
-from flywheel.lineage import Erasure
+from flywheel.lineage import Decision, Erasure
 from flywheel.records import Grade, Problem
 from storage.committer import commit
 from storage.database import reading
@@ -239,3 +239,18 @@ def test_killed_anywhere_it_goes_on(place: tuple[Home, Journal], where: str) -> 
     ((_, new),) = receipt.datasets.items()
     assert {row.user for row in read_dataset(home, new or "")} == {"bob", "user-3"}
     assert counts(home, "shop")["traces"] == 4
+
+
+@pytest.mark.parametrize("who", ["outcome", "reconciled", "shop"])
+def test_who_is_called_like_a_word_of_the_house_takes_no_record_of_others_with_them(
+    tmp_path: Path, who: str
+) -> None:
+    home = Home(tmp_path)
+    said = Decision(id="d1", project="shop", outcome="reconciled", gate="", by="", reason="", at=1)
+    Inbox(home).append([spoken("live", user=who, question="my own long sentence"), said])
+    commit(home)
+    receipt = gone(home, user=who)
+    assert receipt.removed["traces"] == 1 and receipt.left == ()
+    assert said in list(records(home, "decision"))
+    assert receipt.searched["needles that others' data holds too"] >= 1
+    assert looked_through(home.root, "own long sentence") == []
