@@ -8,7 +8,7 @@ import email.utils
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from flywheel.errors import FlywheelError, MissingPart, UsageError
+from flywheel.errors import BadRecord, FlywheelError, MissingPart, UsageError
 from storage.json_in import decode
 
 if TYPE_CHECKING:
@@ -44,11 +44,23 @@ class Server:
     def __enter__(self) -> Self:
         import httpx
 
-        self._client = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=True, **self._given)
+        hooks = {"request": [self._only_ours]}
+        self._client = httpx.Client(
+            timeout=_TIMEOUT_S, follow_redirects=True, event_hooks=hooks, **self._given
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+
+    def _only_ours(self, request: "httpx.Request") -> None:
+        """Where we are led to another machine, it is not given the key."""
+        import httpx
+
+        ours = httpx.URL(self.url)
+        if request.url.host != ours.host or request.url.scheme not in (ours.scheme, "https"):
+            for name in self._given["headers"]:
+                request.headers.pop(name, None)
 
     def get(self, path: str, **params: Any) -> Any:
         """
@@ -78,6 +90,8 @@ class Server:
                     wait = _asked_for(answer.headers.get("retry-after"), wait)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__
+            except (httpx.HTTPError, httpx.InvalidURL, BadRecord) as error:
+                raise FlywheelError(f"{self.url}{path} gave no JSON answer: {error}") from error
             if attempt + 1 < TRIES:
                 self.waited += 1
                 time.sleep(wait)
@@ -112,4 +126,4 @@ def _asked_for(said: str | None, usual: float) -> float:
             seconds = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
         except ValueError:
             return usual
-    return min(max(seconds, 0.0), LONGEST_WAIT_S)
+    return min(max(seconds, 0.0), LONGEST_WAIT_S) if seconds == seconds else usual

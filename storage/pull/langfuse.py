@@ -3,6 +3,7 @@ scores (https://api.reference.langfuse.com, `trace_list` and `trace_get`)."""
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from storage.pull.asking import Server
 from storage.pull.page import Page, Span, iso
@@ -19,7 +20,7 @@ def pages(server: Server, project: str, span: Span, at: dict[str, Any] | None) -
             fromTimestamp=iso(span.since), toTimestamp=iso(span.until),
         )  # fmt: skip
         found, last = listed.get("data", []), listed.get("meta", {}).get("totalPages", number)
-        rows = [server.get(f"/api/public/traces/{one['id']}") for one in found]
+        rows = [server.get(f"/api/public/traces/{quote(str(one['id']), safe='')}") for one in found]
         number += 1
         more = bool(found) and number <= last
         yield Page(rows, {"page": number} if more else None)

@@ -9,6 +9,8 @@ from storage.pull.asking import Server
 from storage.pull.page import Page, Span, iso
 
 _PAGE = 100
+_MOST_FEEDBACK = 100_000
+"""On one page's runs."""
 
 
 def pages(server: Server, project: str, span: Span, at: dict[str, Any] | None) -> Iterator[Page]:
@@ -45,5 +47,5 @@ def _feedback(server: Server, runs: list[Any]) -> Iterator[Any]:
             found = server.get("/api/v1/feedback", run=some, limit=_PAGE, offset=offset)
             yield from found
             offset += len(found)
-            if len(found) < _PAGE:
+            if len(found) < _PAGE or offset >= _MOST_FEEDBACK:
                 break

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from flywheel import durable
-from flywheel.errors import CorruptFile
+from flywheel.errors import CorruptFile, FlywheelError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.ids import digest
@@ -30,6 +30,8 @@ from storage.pull.page import Page, Source, Span
 
 LATE_NS = 10 * 60 * 10**9
 """Spans come up to this much after their time: so much is asked for once more by the next pull."""
+_EMPTY = 1000
+"""Empty pages in a row, after which a server is held to have no end."""
 ROWS, BYTES = 1000, 8 << 20
 """Of what is taken in at once; a page is never parted."""
 
@@ -114,7 +116,7 @@ def pull(
         reached = _reached(path)
         span, resumed = _span(reached, since)
         at = reached.next if resumed else None
-        for batch in _batches(kind.pages(server, theirs, span, at)):
+        for batch in _batches(_honest(kind.pages(server, theirs, span, at), server.url)):
             rows += len(batch.rows)
             tally.join(_taken(home, path, batch.rows, kind.format, project))
             failpoint("pull-taken")
@@ -133,6 +135,38 @@ def _span(reached: Reached, since: int | None) -> tuple[Span, bool]:
     if since is None and reached.done is not None:
         since = reached.done - LATE_NS
     return Span(since=since, until=time.time_ns()), False
+
+
+def _honest(pages: Iterator[Page], url: str) -> Iterator[Page]:
+    """The pages of a server that answers as its API says, and comes to an end.
+
+    Raises:
+        FlywheelError: it does not.
+    """
+    seen: set[str] = set()
+    empty, before = 0, ""
+    while True:
+        try:
+            page = next(pages, None)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise FlywheelError(
+                f"{url} does not answer as its API says ({type(error).__name__}: {error}): is it "
+                "that platform, of a version that has it?"
+            ) from error
+        if page is None:
+            return
+        if not isinstance(page.rows, list):
+            raise FlywheelError(f"{url} does not answer as its API says: a page is no list")
+        place, held = digest(page.next), digest(page.rows) if page.rows else ""
+        empty = 0 if page.rows else empty + 1
+        if place in seen or (held and held == before) or empty > _EMPTY:
+            raise FlywheelError(
+                f"{url} gives the same page again, or empty ones without an end: its paging is at "
+                "fault, and the pull stops here"
+            )
+        seen.add(place)
+        before = held
+        yield page
 
 
 def _batches(pages: Iterator[Page]) -> Iterator[Page]:

@@ -252,3 +252,14 @@ def test_spans_come_by_the_servers_cursor(home: Home) -> None:
         again = pulled(home, "phoenix", url, since=0)
         assert (again.report.traces, again.report.spans) == (0, 0)
     assert said(home) == ["said 1", "said 2", "said 3"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [({"data": [{"a": 1}], "next_cursor": "same"}, "same page again"), ([1], "as its API says"),
+     ({"data": {"a": 1}}, "as its API says")],
+    ids=["a cursor that leads back", "a list", "no page"],
+)  # fmt: skip
+def test_a_server_that_lies_is_told_and_left(tmp_path: Any, said: Any, why: str) -> None:
+    with serving(lambda *_: said) as url, pytest.raises(FlywheelError, match=why):
+        pulled(Home(tmp_path), "phoenix", url)
