@@ -167,10 +167,15 @@ def spoil_the_adapter(home: Home) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_a_turn_met_by_one_fault_after_another_loses_nothing_and_the_old_champion_serves(
     prefect_server: str, small_disk: Home, project: Path, traffic: ModuleType
 ) -> None:
+    """All in one turn; each is seen first elsewhere: a full disk in tests/storage
+    (test_committer.py, test_inbox.py), a registry that is no database in test_trials.py, an engine
+    killed in tests/serving/engines/test_process.py, a spoiled adapter in
+    tests/serving/test_promotion.py, a turn broken off and run again in test_kills.py."""
     from flows.turn import turn
     from serving.server import ensure
     from storage.queries import counts, records

@@ -24,9 +24,14 @@ def with_all_weights(folder: Path) -> None:
     file.write_text(text)
 
 
+@pytest.mark.soak
 def test_a_whole_model_is_promoted_answers_survives_a_start_and_goes_back(
     prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
 ) -> None:
+    """Its parts are seen first: training and saving in tests/trainer/test_weights.py, sampling from
+    each version in tests/tasks/test_rl.py, serving beside others in
+    tests/serving/engines/test_whole_models.py, where a run starts in tests/tasks/test_starting.py,
+    promotion and rollback in test_turn.py."""
     from flows.turn import turn
     from serving.engines.client import EngineClient
     from serving.promotion import rollback

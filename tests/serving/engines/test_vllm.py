@@ -409,11 +409,14 @@ def core_of(pid: int) -> psutil.Process:
     return next(one for one in group(pid) if "EngineCore" in " ".join(one.cmdline()))
 
 
+@pytest.mark.soak
 def test_killed_at_any_place_it_comes_back_with_its_adapters(
     vllm: VllmProcess, client: EngineClient
 ) -> None:
     """The engine core first; then, while it starts again, its first process. It comes back with
-    another chat template, which no gate lets pass."""
+    another chat template, which no gate lets pass. Seen first, with the engine that is quick to
+    start and the same supervisor, in test_process.py and test_loading.py; that nothing outlives a
+    killed vLLM, in tests/flows/test_turn_vllm.py."""
     expected = client.logprobs("tiny-v1", [1, 40, 41], [42, 43])
     url, restarts, first = vllm.url, vllm.restarts, vllm.pid
     assert first is not None
