@@ -12,6 +12,8 @@ import pytest
 from serving.engines.process import EngineProcess
 from tests.serving.running import Running, running
 
+pytestmark = pytest.mark.slow  # the others of the engine that it shares are
+
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory, engine: EngineProcess) -> Iterator[Running]:
