@@ -11,8 +11,10 @@ verb=setup
 pip="$venv/bin/python -m pip --disable-pip-version-check -q"
 # torch first and by plain pip, so that the build fits the machine; all else is pinned, so nothing needs resolving.
 echo "installing torch (once; minutes)" >&2
-$pip install "$(grep -E '^torch==' locks/platform.in)"
+$pip install --no-compile "$(grep -E '^torch==' locks/platform.in)"
 echo "installing the pinned set (once; minutes)" >&2
-$pip install --no-deps -r locks/platform.txt
+$pip install --no-compile --no-deps -r locks/platform.txt
+# pip compiles one file after the other; this takes all cores. Templates that are no Python stay as they are.
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true
 $pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 touch "$venv/.installed"
