@@ -4,7 +4,7 @@ Enter a home and a trace's id, the sender's too; leaves one `Explained`. What th
 say is `tasks.explained`'s, since it takes the project's candidates.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flywheel.errors import UsageError
 from flywheel.home import Home
@@ -90,16 +90,22 @@ def explained(home: Home, id: str, *, project: str | None = None) -> Explained:
 
 
 def standing_for(home: Home, id: str) -> str:
-    """The trace that counts for `id`, which is ours or the sender's.
+    """The trace that counts for `id`, which is ours, its beginning (eight characters), or the
+    sender's.
 
     Raises:
         UsageError: there is none, or several senders call one so.
     """
     with reading(home) as database:
-        rows = [] if database is None else database.execute(
-            "SELECT DISTINCT stands_for, project FROM cards WHERE trace_id = $id "
-            "OR external_id = $id ORDER BY ALL", {"id": id}
-        ).fetchall()  # fmt: skip
+        ways = ["trace_id = $id OR external_id = $id"]
+        if len(id) >= 8:
+            ways.append("starts_with(trace_id, $id)")
+        rows: list[Any] = []
+        while database is not None and ways and not rows:
+            rows = database.execute(
+                f"SELECT DISTINCT stands_for, project FROM cards WHERE {ways.pop(0)} ORDER BY ALL",
+                {"id": id},
+            ).fetchall()
     if not rows:
         raise UsageError(f"no trace of this home has the id {id}: `flywheel lineage ID` knows more")
     if len(rows) > 1:

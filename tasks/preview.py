@@ -66,7 +66,7 @@ def preview(folder: str) -> dict[str, Any]:
             "sequence": look.turn.sequence,
             "candidates": dict(origins),
             "rules": [
-                {**msgspec.to_builtins(count),
+                {**msgspec.to_builtins(count), "note": count.note,
                  "examples": [one for one in went if one["rule"] == count.rule]}
                 for count in look.made.counts
             ],

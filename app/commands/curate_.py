@@ -55,7 +55,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"candidates {when}: {origins or 'none'}"
     yield f"\n{'rule':<20}{'in':>10}{'out':>10}  with"
     for rule in found["rules"]:
-        yield f"{rule['rule']:<20}{rule['rows_in']:>10,}{rule['rows_out']:>10,}  {rule['note']}"
+        counted = f"{rule['rule']:<20}{rule['rows_in']:>10,}{rule['rows_out']:>10,}"
+        yield f"{counted}  {rule['note']}".rstrip()
         for one in rule["examples"]:
             yield f"  - trace {one['trace_id'][:12]}: {one['reason']}"
             yield f"    {_said(one)}"

@@ -49,7 +49,11 @@ def desk(tmp_path: Path) -> Path:
     folder = tmp_path / "desk"
     folder.mkdir()
     (folder / "environment.py").write_text(DESK)
-    return written(folder, 'rules = [{name = "self_training"}, {name = "min_reward", value = 0.5}]')
+    return written(
+        folder,
+        'rules = [{name = "self_training"}, {name = "exact_duplicates"}, '
+        '{name = "min_reward", value = 0.5}]',
+    )
 
 
 def written(folder: Path, rules: str) -> Path:
@@ -94,9 +98,10 @@ def test_a_preview_counts_and_shows_what_stays_and_what_goes_and_writes_nothing(
     found = preview(str(desk))
     assert found["candidates"] == {"production": 4} and found["rows"] == 1
     assert [(one["rule"], one["rows_in"], one["rows_out"]) for one in found["rules"]] == [
-        ("leakage", 4, 4), ("self_training", 4, 2), ("min_reward", 2, 1),
+        ("leakage", 4, 4), ("self_training", 4, 2), ("exact_duplicates", 2, 2),
+        ("min_reward", 2, 1),
     ]  # fmt: skip
-    [kept], [wrong] = found["kept"], found["rules"][2]["examples"]
+    [kept], [wrong] = found["kept"], found["rules"][3]["examples"]
     assert (kept["asked"], kept["answered"], kept["reward"]) == ("ask good", "answer good", 1.0)
     assert wrong["reason"] == "reward 0 is under 0.5" and wrong["answered"] == "answer bad"
     assert before == sorted(path for path in home.root.rglob("*") if path.is_file())
@@ -121,6 +126,7 @@ def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rule
     assert [(one["rule"], one["why"]) for one in now["rules"]] == [
         ("leakage", None),
         ("self_training", "the model's own answer, confirmed by nothing outside it"),
+        ("exact_duplicates", None),
         ("min_reward", None),
     ]
     assert (now["no_candidate"], now["inside"]) == (None, False)
@@ -129,12 +135,15 @@ def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rule
     assert (
         f"dataset {dataset.id[:12]}  not in: left out by min_reward: reward 0 is under 0.5" in words
     )
-    assert words[-2:] == [
+    assert words[-3:] == [
         "  - self_training        the model's own answer, confirmed by nothing outside it",
+        "  + exact_duplicates     stays",
         "  + min_reward           stays",
     ]
-    with pytest.raises(UsageError, match="no trace of this home has the id nobody"):
-        explained(home, "nobody")
+    assert explained(home, bad.trace_id[:12]).trace_id == bad.trace_id
+    for unknown in ("nobody", bad.trace_id[:4], "%" * 12):
+        with pytest.raises(UsageError, match=f"no trace of this home has the id {unknown}"):
+            explained(home, unknown)
 
     put(home, asked("late", day=3), asked("good", source="other", id="copy", day=3))
     assert explained(home, "copy").trace_id == explained(home, "good").trace_id
