@@ -70,7 +70,8 @@ KINDS: dict[str, Kind] = {
     ),
     "unknown_part": Kind(
         r"part of unknown kind", "parts of messages are of no known kind",
-        "log history that the provider keeps (previous_response_id, prompts by id) as messages",
+        "log history that the provider keeps (previous_response_id, prompts by id) as messages; "
+        "for other parts there is no record yet, and such traces are kept to be looked at",
     ),
     "disputed": Kind(
         r"^its parts contradict", "parts of one call contradict each other",

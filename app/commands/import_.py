@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from flywheel.home import Home
     from storage.belonging import Belonging
 
+SHOWN = 5
+"""Of lines that are quarantined for one reason, and of unmapped fields, so many are named."""
+
 
 @click.command("import")
 @click.argument(
@@ -119,10 +122,24 @@ def project_name(path: Path | None) -> str:
 
 
 def show(found: dict[str, object]) -> None:
-    for reject in found.pop("rejects", []):  # type: ignore[attr-defined]
-        where = ":".join(str(reject[k]) for k in ("path", "line") if reject.get(k) is not None)
-        at = f" {reject['field']}:" if reject.get("field") else ""
-        kept = f" (kept in {reject['kept']})" if reject.get("kept") else ""
-        echo(f"quarantined {where}:{at} {reject['reason']}{kept}", err=True)
+    rejects: list[dict[str, Any]] = found.pop("rejects", [])  # type: ignore[assignment]
+    alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for reject in rejects:
+        why = tuple(reject.get(key) for key in ("path", "field", "reason", "kept"))
+        alike.setdefault(why, []).append(reject)
+    for (path, field, reason, kept), those in alike.items():
+        lines = [str(one["line"]) for one in those if one.get("line") is not None]
+        more = f" and {len(those) - SHOWN:,} more" if len(those) > SHOWN else ""
+        where = ":".join([str(path), *([",".join(lines[:SHOWN]) + more] if lines else [])])
+        at = f" {field}:" if field else ""
+        echo(f"quarantined {where}:{at} {reason}{f' (kept in {kept})' if kept else ''}", err=True)
+    unmapped: dict[str, int] = found.pop("unmapped_fields", {})  # type: ignore[assignment]
     for name, value in found.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{one} {count:,}" for one, count in value.items())
         echo(f"{name:<16} {value}")
+    if unmapped:
+        most = sorted(unmapped.items(), key=lambda one: (-one[1], one[0]))
+        named = ", ".join(f"{field} {count:,}" for field, count in most[:SHOWN])
+        more = f" and {len(most) - SHOWN:,} more: --json has all" if len(most) > SHOWN else ""
+        echo(f"{'unmapped_fields':<16} {named}{more}")

@@ -109,7 +109,7 @@ def _remedy(error: FlywheelError, folder: Path) -> str:
     return (
         f"give the project's folder, or flywheel init {folder}"
         if "no flywheel.toml" in str(error)
-        else "mend those keys; docs/extending.md and the error name the right ones"
+        else "mend those keys; docs/project.md and the error name the right ones"
     )
 
 
