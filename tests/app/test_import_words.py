@@ -12,7 +12,7 @@ def test_rows_quarantined_for_one_reason_are_one_line_and_a_few_unmapped_fields_
         {"path": "a.jsonl", "line": line, "reason": "is odd", "kept": "quarantine/1"}
         for line in range(2, 11)
     ]
-    found = {
+    found: dict[str, object] = {
         "rejects": [*several, {"path": "b.json", "field": "samples", "reason": "holds none"}],
         "formats": {"otlp": 1200, "chat_rows": 3},
         "unmapped_fields": {"few": 1, **{f"field{at}": 10 * at for at in range(6)}},
