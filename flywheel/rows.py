@@ -5,12 +5,12 @@ Rows are parallel columns; lists of ids are native integer lists, messages are J
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from flywheel.errors import CorruptFile
-from flywheel.ids import digest
+from flywheel.ids import canonical, digest_bytes
 from flywheel.records import Experts, Message, Record, Sampling, Tokens
 
 if TYPE_CHECKING:
@@ -87,18 +87,35 @@ class TrainingRow(Record, frozen=True, kw_only=True):
     def id(self) -> str:
         """Of what is trained on: the same prompt and answer have the same id, where they are in
         the same pair or bear the same label."""
+        said = (self.messages, self.completion, self.tools)
+        return self.identity(*map(canonical, said))
+
+    def identity(self, messages: bytes, completion: bytes, tools: bytes) -> str:
+        """`id`, given what it is of as canonical JSON."""
         ids = self.tokens and (self.tokens.prompt_ids, self.tokens.completion_ids)
         apart = (self.label, self.pair_id) if self.label else ()
         posed = (self.environment, self.truth) if self.environment else ()
-        return digest(self.messages, self.completion, self.tools, ids, *apart, *posed)
+        others = canonical((ids, *apart, *posed))
+        return digest_bytes(b"[%b,%b,%b,%b" % (messages, completion, tools, others[1:]))
 
 
 _SINCE = ("label", "pair_id", "source", "tenant", "answered_by", "at", "rehearsed", "environment",
           "truth")  # fmt: skip
 _TOKENS = ("prompt_ids", "completion_ids", "logprobs", "template_digest", "tokenizer_digest")
 _JSON = ("messages", "completion", "tools", "sampling", "signals")
+_PLAIN = (
+    "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",
+    "finish_reason", "reward", "confirmed_by", "origin", "fidelity", "weight",
+)  # fmt: skip
+_messages = msgspec.json.Decoder(tuple[Message, ...])
+_completion = msgspec.json.Decoder(Message)
+_tools = msgspec.json.Decoder(tuple[dict[str, Any], ...])
+_sampling = msgspec.json.Decoder(Sampling | None)
+_signals = msgspec.json.Decoder(tuple[Signal, ...])
 
 
+_UNKNOWN = b'"unknown"'
+"""The tag of the one part of a message that holds objects as they came."""
 _GROUP = 8192
 """Rows of one row group of the file: cut by count alone, so that equal rows give equal bytes."""
 
@@ -126,11 +143,53 @@ def write_wide(path: Path, frames: "Iterable[pl.DataFrame]") -> None:
             file.write_table(left.rechunk().to_arrow().cast(schema))
 
 
-def wide(rows: Sequence[TrainingRow], ids: Sequence[str] | None = None) -> "pl.DataFrame":
+class Encoded(NamedTuple):
+    """What is made of a row's content: its ids, and the JSON that they are digests of."""
+
+    id: str
+    prompt: str
+    """Digest of messages and tools."""
+    content: str
+    """Of these, completion, label and pair."""
+    messages: str
+    completion: str
+    tools: str
+
+
+def encoded(rows: Iterable[TrainingRow]) -> list[Encoded]:
+    """Each row's content, encoded once for all that is made of it."""
+    offered: dict[int, tuple[object, bytes, bytes]] = {}
+    found = []
+    for row in rows:
+        if (tools := offered.get(id(row.tools))) is None:
+            tools = row.tools, *_both(row.tools)
+            offered[id(row.tools)] = tools
+        messages, prompt = _both(row.messages)
+        completion, answer = _both(row.completion)
+        asked, apart = b"[%b,%b" % (prompt, tools[2]), canonical((row.label, row.pair_id))
+        found.append(
+            Encoded(
+                row.identity(prompt, answer, tools[2]),
+                digest_bytes(asked + b"]"),
+                digest_bytes(b"[%b,%b,%b,%b" % (prompt, answer, tools[2], apart[1:])),
+                messages.decode(), completion.decode(), tools[1].decode(),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _both(value: object) -> tuple[bytes, bytes]:
+    """`value` as JSON and as canonical JSON, which are one where no object in it is free."""
+    told = msgspec.json.encode(value)
+    free = _UNKNOWN in told or (isinstance(value, tuple) and value and isinstance(value[0], dict))
+    return told, canonical(value) if free else told
+
+
+def wide(rows: Sequence[TrainingRow], told: Sequence[Encoded] | None = None) -> "pl.DataFrame":
     """`rows` as the columns of the file.
 
     Args:
-        ids: the rows' own, where they are known already.
+        told: parallel to them, where it is known already.
     """
     import polars as pl
 
@@ -149,11 +208,11 @@ def wide(rows: Sequence[TrainingRow], ids: Sequence[str] | None = None) -> "pl.D
         "rehearsed": pl.String, "signals": pl.String, "environment": pl.String,
         "truth": pl.String,
     }  # fmt: skip
-    named = [row.id for row in rows] if ids is None else ids
-    flat = [_flat(row, of) for row, of in zip(rows, named, strict=True)]
-    return pl.DataFrame(
-        {name: [one[name] for one in flat] for name in schema}, schema=schema, strict=True
-    )
+    told = encoded(rows) if told is None else told
+    columns = {**_columns(rows), **_sampled(rows)}
+    for name, place in (("id", 0), ("messages", 3), ("completion", 4), ("tools", 5)):
+        columns[name] = [one[place] for one in told]
+    return pl.DataFrame({name: columns[name] for name in schema}, schema=schema, strict=True)
 
 
 def rows_in(frame: "pl.DataFrame") -> list[TrainingRow]:
@@ -195,22 +254,32 @@ def read_batches(path: Path, size: int = 2000) -> Iterator[list[TrainingRow]]:
         raise CorruptFile(f"{path} is not a dataset's rows file: {error}") from error
 
 
-def _flat(row: TrainingRow, named: str) -> dict[str, Any]:
-    flat = {name: getattr(row, name) for name in row.__struct_fields__ if name != "tokens"}
-    for name in _JSON:
-        flat[name] = msgspec.json.encode(flat[name]).decode()
-    tokens = row.tokens
+def _columns(rows: Sequence[TrainingRow]) -> dict[str, list[Any]]:
+    plain = {name: [getattr(row, name) for row in rows] for name in (*_PLAIN, *_SINCE, "corrected")}
+    encode = msgspec.json.encode
     return {
-        **flat,
-        "id": named,
-        "prompt_ids": tokens and list(tokens.prompt_ids),
-        "completion_ids": tokens and list(tokens.completion_ids),
-        "logprobs": list(tokens.logprobs) if tokens and tokens.logprobs is not None else None,
-        "policy_versions": tokens and list(tokens.policy_versions),
-        "template_digest": tokens and tokens.template_digest,
-        "tokenizer_digest": tokens and tokens.tokenizer_digest,
-        "experts": tokens and tokens.experts and msgspec.msgpack.encode(tokens.experts),
-    }
+        **plain,
+        "sampling": ["null" if row.sampling is None else encode(row.sampling).decode()
+                     for row in rows],
+        "signals": [encode(row.signals).decode() for row in rows],
+    }  # fmt: skip
+
+
+def _sampled(rows: Sequence[TrainingRow]) -> dict[str, list[Any]]:
+    """Columns of the rows' tokens."""
+    names = ("prompt_ids", "completion_ids", "logprobs", "policy_versions")
+    found = [row.tokens for row in rows]
+    columns: dict[str, list[Any]] = {
+        name: [None if one is None or (value := getattr(one, name)) is None else list(value)
+               for one in found]
+        for name in names
+    }  # fmt: skip
+    for name in ("template_digest", "tokenizer_digest"):
+        columns[name] = [one and getattr(one, name) for one in found]
+    columns["experts"] = [
+        one and one.experts and msgspec.msgpack.encode(one.experts) for one in found
+    ]
+    return columns
 
 
 def _experts(packed: bytes | None) -> Experts | None:
@@ -224,22 +293,17 @@ def _row(flat: dict[str, Any]) -> TrainingRow:
         given["policy_versions"] = flat["policy_versions"] or ()
         given["experts"] = _experts(flat.get("experts"))
         tokens = msgspec.convert(given, Tokens)
-    plain = (
-        "trace_id", "span_id", "problem_id", "slice", "conversation", "user", "text",
-        "finish_reason", "reward", "confirmed_by", "origin", "fidelity", "weight",
-    )  # fmt: skip
-    since: dict[str, Any] = {name: flat.get(name) for name in _SINCE}
-    found = TrainingRow(
-        messages=msgspec.json.decode(flat["messages"], type=tuple[Message, ...]),
-        completion=msgspec.json.decode(flat["completion"], type=Message),
-        tools=msgspec.json.decode(flat["tools"], type=tuple[dict[str, Any], ...]),
-        tokens=tokens,
+    found = {
+        "messages": _messages.decode(flat["messages"]),
+        "completion": _completion.decode(flat["completion"]),
+        "tools": _tools.decode(flat["tools"]),
+        "tokens": tokens,
         # Datasets of before have none of these.
-        sampling=msgspec.json.decode(flat.get("sampling") or "null", type=Sampling | None),
-        signals=msgspec.json.decode(flat.get("signals") or "[]", type=tuple[Signal, ...]),
-        corrected=flat.get("corrected") or False,
-        **since,
-        **{name: flat[name] for name in plain},
-    )
+        "sampling": _sampling.decode(flat.get("sampling") or "null"),
+        "signals": _signals.decode(flat.get("signals") or "[]"),
+        "corrected": flat.get("corrected") or False,
+    }
+    found |= {name: flat[name] for name in _PLAIN}
+    found |= {name: flat.get(name) for name in _SINCE}
     # Whoever else writes such a file may put anything into a column.
-    return msgspec.convert(msgspec.structs.asdict(found), TrainingRow)
+    return msgspec.convert(found, TrainingRow)

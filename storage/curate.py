@@ -23,6 +23,7 @@ from flywheel.rows import TrainingRow, rows_in, write_wide
 from storage.features import FEATURES, Feature
 from storage.leakage import Heldout
 from storage.pool import Pool
+from storage.rows import no_collection
 from storage.rules import RULES
 from storage.rules.rule import Known, Parameters, Rule
 
@@ -144,8 +145,9 @@ def curate(
         heldout = Heldout(heldout, near_duplicate)
     features = features_of(bound) | {LEAK: _leaks_of(heldout)}
     pool = Pool() if pool is None else pool  # an empty one is false
-    for batch in _batches(rows):
-        pool.add(batch, features, known)
+    with no_collection():
+        for batch in _batches(rows):
+            pool.add(batch, features, known)
     return _judged(pool, bound, heldout, known)
 
 
@@ -161,8 +163,9 @@ def features_of(bound: Iterable[tuple[str, Rule, Parameters]]) -> dict[str, Feat
 def gathered(rows: Iterable[TrainingRow], count: RuleCount, pool: Pool | None = None) -> Curated:
     """Rows that were chosen already, such as what a run was trained on, as if curated."""
     pool = Pool() if pool is None else pool  # an empty one is false
-    for batch in _batches(rows):
-        pool.add(batch, {}, Known())
+    with no_collection():
+        for batch in _batches(rows):
+            pool.add(batch, {}, Known())
     return Curated(frame=pool.frame(), counts=(count,), verdicts=_no_verdicts(), pool=pool)
 
 

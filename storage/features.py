@@ -65,11 +65,9 @@ def columns_of(
     rows: Sequence[TrainingRow], features: Mapping[str, Feature], known: Known
 ) -> "list[pl.Series]":
     """A column for each feature, parallel to `rows`."""
-    import polars as pl
-
-    from storage.narrow import polars_type
+    from storage.narrow import column
 
     return [
-        pl.Series(name, list(feature.of(rows, known)), polars_type(feature.type))
+        column(name, list(feature.of(rows, known)), feature.type)
         for name, feature in features.items()
     ]

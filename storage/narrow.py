@@ -4,12 +4,12 @@ Training rows enter; leaves one polars frame, a row each, small enough that a mi
 What is wide (messages, tokens, texts) stays on disk and is read only where it is trained on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flywheel.ids import digest
 from flywheel.records import Refusal, Text, ToolCall, Truncated
-from flywheel.rows import GOOD, TrainingRow
+from flywheel.rows import GOOD, Encoded, TrainingRow, encoded
 from storage.tokens_of import count_tokens
 
 if TYPE_CHECKING:
@@ -38,12 +38,23 @@ judged_by: the lineages of these.
 """
 
 
-def narrow(rows: Iterable[TrainingRow]) -> "pl.DataFrame":
-    """The narrow columns of `rows`, in their order."""
+def narrow(rows: Sequence[TrainingRow], told: Sequence[Encoded] | None = None) -> "pl.DataFrame":
+    """The narrow columns of `rows`, in their order.
+
+    Args:
+        told: as `flywheel.rows.wide` takes it.
+    """
     import polars as pl
 
-    schema = {name: polars_type(kind) for name, kind in NARROW.items()}
-    return pl.DataFrame([_narrow(row) for row in rows], schema=schema, orient="row")
+    told = encoded(rows) if told is None else told
+    found = [_narrow(*both) for both in zip(rows, told, strict=True)]
+    columns = zip(*found, strict=True) if found else ((),) * len(NARROW)
+    return pl.DataFrame(
+        [
+            column(name, values, kind)
+            for (name, kind), values in zip(NARROW.items(), columns, strict=True)
+        ]
+    )
 
 
 def polars_type(kind: str) -> Any:
@@ -54,7 +65,25 @@ def polars_type(kind: str) -> Any:
     return pl.List(getattr(pl, inner)) if inner != kind else getattr(pl, kind)
 
 
-def _narrow(row: TrainingRow) -> tuple[Any, ...]:
+def column(name: str, values: Sequence[Any], kind: str) -> "pl.Series":
+    """`values`, with None for null, as a column of the type that `kind` names."""
+    import polars as pl
+
+    whole = polars_type(kind)
+    if not kind.startswith("List("):
+        return pl.Series(name, values, whole)
+    # Polars makes a series of each list first: that takes longer than all other columns together.
+    import numpy as np
+    import pyarrow as pa
+
+    flat = pl.Series("", list(chain.from_iterable(filter(None, values))), whole.inner)
+    ends = np.cumsum([0, *(len(one) if one else 0 for one in values)])
+    absent = pa.array(np.array([one is None for one in values], bool))
+    lists = pa.LargeListArray.from_arrays(ends, flat.to_arrow(), mask=absent)
+    return pl.Series(name, lists, whole)
+
+
+def _narrow(row: TrainingRow, told: Encoded) -> tuple[Any, ...]:
     prompt, answer, how = count_tokens(row)
     logprobs = row.tokens.logprobs if row.tokens else None
     said = row.completion.text.strip() or "".join(
@@ -63,15 +92,14 @@ def _narrow(row: TrainingRow) -> tuple[Any, ...]:
     given = [one for one in row.signals if one.weight and one.value is not None]
     values = [one.value for one in given if one.value is not None]
     return (
-        row.id, row.trace_id, row.span_id, row.problem_id, row.slice,
+        told.id, row.trace_id, row.span_id, row.problem_id, row.slice,
         row.conversation, row.user, row.tenant, row.source, row.origin,
         row.answered_by, row.at, row.corrected, row.rehearsed,
         row.fidelity, row.tokens is not None, flaw(row), row.finish_reason,
         # A label is a reward, whether or not a number was given as well.
         row.reward if row.label is None or row.reward is not None else float(row.label in GOOD),
         row.confirmed_by, row.weight, row.label, row.pair_id,
-        digest(row.messages, row.tools),
-        digest(row.messages, row.completion, row.tools, row.label, row.pair_id),
+        told.prompt, told.content,
         prompt, answer, bool(how), len(said),
         None if logprobs is None else len(logprobs), _highest(logprobs),
         len(values), min(values, default=None), max(values, default=None),

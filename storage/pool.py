@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from flywheel import durable
 from flywheel.ids import new_ulid
-from flywheel.rows import TrainingRow, wide
+from flywheel.rows import TrainingRow, encoded, wide
 from storage.features import Feature, columns_of
 from storage.locks import lock
 from storage.narrow import narrow
@@ -66,8 +66,8 @@ class Pool:
         """
         import polars as pl
 
-        frame = narrow(rows)
-        whole = wide(rows, frame["row_id"].to_list())
+        told = encoded(rows)
+        frame, whole = narrow(rows, told), wide(rows, told)
         numbers = pl.int_range(self._rows, self._rows + len(rows), dtype=pl.UInt32, eager=True)
         made = columns_of(rows, features, known)
         self._narrow.append(frame.with_columns(*made, wide=numbers))

@@ -99,8 +99,11 @@ def held_apart(turn: Turn, problems: Collection[Problem]) -> "Heldout":
 
 def leaks_in(dataset: Dataset, heldout: "Heldout") -> "list[Leak]":
     """The hard gate: what was written is looked at once more, as it will be read."""
+    from storage.rows import no_collection
+
     batches = read_batches(home().path(dataset.path) / "rows.parquet")
-    return [leak for batch in batches for leak in heldout.leaks(batch)]
+    with no_collection():
+        return [leak for batch in batches for leak in heldout.leaks(batch)]
 
 
 def taken(
