@@ -27,6 +27,11 @@ _PLAIN = bytes(
 def words_of(text: str) -> list[str]:
     """Apart from case, width, ligatures, punctuation, accents, what is not seen, look-alikes of
     another script, and what markup and JSON put around and between words."""
+    return spaced(text).decode().split()
+
+
+def spaced(text: str) -> bytes:
+    """The same words as UTF-8, with spaces between and around them."""
     if "\\" in text:
         text = _ESCAPE.sub(lambda met: chr(int(met[1], 16)) if met[1] else " ", text)
     if "&" in text:
@@ -34,7 +39,7 @@ def words_of(text: str) -> list[str]:
     if "<" in text:
         text = _TAG.sub(" ", text)
     if text.isascii():
-        return text.encode().translate(_PLAIN).decode().split()
+        return text.encode().translate(_PLAIN)
     folded = unicodedata.normalize("NFKD", _UNSEEN.sub("", text))
     folded = unicodedata.normalize("NFKC", _MARKS.sub("", folded)).casefold()
-    return _WORD.findall(folded.translate(_ALIKE))
+    return " ".join(_WORD.findall(folded.translate(_ALIKE))).encode()

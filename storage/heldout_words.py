@@ -51,15 +51,15 @@ class HeldoutWords:
 
         self.threshold = threshold
         found = shingled(text for _, _, text in texts)
-        self.equal: dict[str, str] = {}
+        self.equal: dict[bytes, str] = {}
         self.bags: dict[int, str] = {}
         named: list[int] = []
-        for place, (words, (key, _, _)) in enumerate(zip(found.words, texts, strict=True)):
-            spelled = "".join(words)
+        for place, (told, (key, _, _)) in enumerate(zip(found.told, texts, strict=True)):
+            spelled = told.replace(b" ", b"")
             if spelled and spelled not in self.equal:
                 self.equal[spelled] = key
                 named.append(place)
-            if len(words) >= REORDERED:
+            if found.words[place] >= REORDERED:
                 self.bags.setdefault(int(found.bags[place]), key)
         self.keys = [texts[place][0] for place in named]
         first = once(found.of, found.hashes)
@@ -75,8 +75,8 @@ class HeldoutWords:
     def same(self, batch: Shingles, place: int) -> str | None:
         """The held-out text that a text of the batch equals, however it is spaced; of REORDERED
         words and more in any order."""
-        key = self.equal.get("".join(batch.words[place]))
-        if key is None and len(batch.words[place]) >= REORDERED:
+        key = self.equal.get(batch.told[place].replace(b" ", b""))
+        if key is None and batch.words[place] >= REORDERED:
             key = self.bags.get(int(batch.bags[place]))
         return key
 

@@ -115,7 +115,7 @@ class Heldout:
         said = shingled(unit.text for unit in chunk.units)
         found: dict[int, str] = {}
         for at, unit in enumerate(chunk.units):
-            if unit.part == "beside" or (unit.part == "turn" and len(said.words[at]) < TURN_WORDS):
+            if unit.part == "beside" or (unit.part == "turn" and said.words[at] < TURN_WORDS):
                 continue
             if (key := self.words.same(said, at)) is not None:
                 found |= {place: key for place in chunk.rows[at] if place not in found}

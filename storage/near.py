@@ -10,7 +10,8 @@ Containment of Documents", 1997); bands of them find the pairs (Leskovec, Rajara
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.shingles import mixed, shingled
+from storage.shingles import shingled
+from storage.word_hashes import mixed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,12 +4,11 @@ Enter texts; leave flat arrays of 64-bit hashes beside the number of the text th
 hash depends on the three words alone, in any process and version, so results can be repeated.
 """
 
-import hashlib
 from collections.abc import Iterable
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flywheel.words import words_of
+from flywheel.words import spaced
+from storage.word_hashes import mixed, word_hashes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,13 +19,13 @@ WORDS = 3
 _SHARED, _SHARED_BY = 0.1, 8
 """In how large a share of an environment's texts, and in how many at least, a trigram is their
 template's."""
-_MOST_WORDS = 1 << 20
-"""Different words whose hashes are remembered."""
 
 
 class Shingles(NamedTuple):
-    words: list[list[str]]
-    """Of each text."""
+    told: list[bytes]
+    """Each text's words with spaces between and around them."""
+    words: "NDArray[np.int64]"
+    """How many words each text has."""
     hashes: "NDArray[np.uint64]"
     """Of each text's trigrams in their order, repeated ones too; a text of fewer words has none."""
     of: "NDArray[np.int64]"
@@ -35,31 +34,17 @@ class Shingles(NamedTuple):
     """Of each text a hash of its words in any order."""
 
 
-class _Hashes(dict[str, int]):
-    def __missing__(self, word: str) -> int:
-        value = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-        self[word] = value
-        return value
-
-
-_hashes = _Hashes()
-
-
 def shingled(texts: Iterable[str]) -> Shingles:
     import numpy as np
 
-    if len(_hashes) > _MOST_WORDS:
-        _hashes.clear()
-    lists = [words_of(text) for text in texts]
-    counts = np.array([len(words) for words in lists], np.int64)
-    hashed = map(_hashes.__getitem__, chain.from_iterable(lists))
-    flat = np.fromiter(hashed, np.uint64, int(counts.sum()))
-    of = np.repeat(np.arange(len(lists)), counts)
+    told = [spaced(text) for text in texts]
+    flat, counts = word_hashes(told)
+    of = np.repeat(np.arange(len(told)), counts)
     bags = _sums(mixed(flat), counts)
     if len(flat) < WORDS:
-        return Shingles(lists, np.empty(0, np.uint64), np.empty(0, np.int64), bags)
+        return Shingles(told, counts, np.empty(0, np.uint64), np.empty(0, np.int64), bags)
     whole = of[: -WORDS + 1] == of[WORDS - 1 :]
-    return Shingles(lists, _joined(flat)[whole], of[: -WORDS + 1][whole], bags)
+    return Shingles(told, counts, _joined(flat)[whole], of[: -WORDS + 1][whole], bags)
 
 
 def _sums(values: "NDArray[np.uint64]", counts: "NDArray[np.int64]") -> "NDArray[np.uint64]":
@@ -80,17 +65,6 @@ def _joined(words: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
     told = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
     told += third * np.uint64(0x165667B19E3779F9)
     return mixed(told)
-
-
-def mixed(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """Each value's bits spread over the whole: the finaliser of SplitMix64 (Steele, Lea & Flood,
-    "Fast Splittable Pseudorandom Number Generators", 2014)."""
-    import numpy as np
-
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
-    values = values ^ (values >> np.uint64(31))
-    return values
 
 
 def once(of: "NDArray[np.int64]", values: "NDArray[np.generic]") -> "NDArray[np.int64]":
