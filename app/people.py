@@ -26,7 +26,8 @@ SUBJECT = "sub:"
 @dataclass(frozen=True)
 class Person:
     name: str
-    """What records say in `by`: a local name, or the address that was signed in with."""
+    """What records say in `by`: a local name, or the address that was signed in with; of one
+    person always spelled the same, as people.toml has it or in small letters."""
     role: Role
 
 
@@ -87,9 +88,9 @@ def person_of(home: Home, name: str, *, local: bool) -> Person:
     """
     known = people(home)
     if known is None:
-        return Person(name, "promoter" if local else "viewer")
-    named = {_alike(one): role for one, role in known.people.items()}
-    return Person(name, named.get(_alike(name), known.default))
+        return Person(_alike(name), "promoter" if local else "viewer")
+    named = {_alike(one): (one, role) for one, role in known.people.items()}
+    return Person(*named.get(_alike(name), (_alike(name), known.default)))
 
 
 def proven_name(user: Mapping[str, Any]) -> str:

@@ -56,6 +56,32 @@ def settled(feedback: Sequence[Feedback]) -> list[Feedback]:
     return [one for one in feedback if one is last or verdict_of(one) is None]
 
 
+def counting(feedback: Sequence[Feedback], *, reviewers: int, adjudicate: bool) -> list[Feedback]:
+    """Without the reviews that are not the label: all of them while it is open or waits for a
+    word, else those that it overrules. Where they count as their mean they all are."""
+    latest: dict[str, Feedback] = {}
+    for one in feedback:
+        who = one_person(one.by or one.id)
+        if _stands(one) and _after(latest.get(who), one):
+            latest[who] = one
+    votes = list(latest.values())
+    last = max((one for one in votes if one.attributes.get(SETTLES)), key=_when, default=None)
+    label = label_of(
+        [_good(one) for one in votes],
+        None if last is None else _good(last),
+        reviewers=reviewers,
+        adjudicate=adjudicate,
+    )
+    mean = label.value is not None and 0 < label.value < 1
+    kept = {one.id for one in votes if mean or _good(one) == label.value}
+    return [one for one in feedback if verdict_of(one) is None or one.id in kept]
+
+
+def one_person(name: str) -> str:
+    """The same for the spellings of one person's name: A to Z, as in people.toml."""
+    return "".join(one.lower() if one.isascii() else one for one in name.strip())
+
+
 def label_of(
     votes: Sequence[float], settled: float | None, *, reviewers: int, adjudicate: bool
 ) -> Label:
@@ -85,7 +111,10 @@ def labelled(grades: Sequence[Grade], *, reviewers: int, adjudicate: bool) -> li
     the trace has no reward.
     """
     people = [one for one in grades if one.kind == "human" and one.reward == NAME]
-    standing = [one for one in people if one.weight and one.value is not None]
+    spoken: dict[str, Grade] = {}
+    for one in sorted(people, key=_when):
+        spoken[one_person(one.grader)] = one
+    standing = [one for one in spoken.values() if one.weight and one.value is not None]
     if not standing:
         return list(grades)
     deciding = [one for one in standing if one.grader.startswith(SETTLER)]
@@ -109,6 +138,18 @@ def labelled(grades: Sequence[Grade], *, reviewers: int, adjudicate: bool) -> li
     else:
         one = msgspec.structs.replace(shown, value=label.value)
     return [*(other for other in grades if other not in people), one]
+
+
+def _when(said: Feedback | Grade) -> tuple[int, str]:
+    return said.at, said.id
+
+
+def _after(before: Feedback | None, now: Feedback) -> bool:
+    return before is None or _when(before) < _when(now)
+
+
+def _good(feedback: Feedback) -> float:
+    return float(verdict_of(feedback) == "accepted")
 
 
 def _stands(feedback: Feedback) -> bool:

@@ -11,7 +11,7 @@ from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import seed_of
 from flywheel.records import Record
-from flywheel.reviews import GOLD, NAME, SETTLES, STANDING, Label, State, label_of
+from flywheel.reviews import GOLD, NAME, SETTLES, STANDING, Label, State, label_of, one_person
 from storage.database import reading
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ def votes(home: Home, project: str) -> list[Vote]:
     """Every verdict that stands, one a person and trace, by trace and person."""
     with reading(home) as database:
         rows = [] if database is None else database.execute(_VOTES, [project]).fetchall()
-    return [
-        Vote(trace_id=one, by=by, good=good, settles=settles, at=at)
-        for one, by, good, settles, at in rows
-    ]
+    latest: dict[tuple[str, str], Vote] = {}
+    for one, by, good, settles, at in rows:
+        vote = Vote(trace_id=one, by=by, good=good, settles=settles, at=at)
+        key = one, one_person(by)
+        latest[key] = max(latest.get(key, vote), vote, key=lambda each: (each.at, each.by))
+    return list(latest.values())
 
 
 def gold(home: Home, project: str) -> dict[str, bool]:

@@ -15,7 +15,7 @@ from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import digest
 from flywheel.records import Feedback, Grade, Problem, Record, Trace
-from flywheel.reviews import labelled, settled
+from flywheel.reviews import counting, labelled, settled
 from storage import entries
 from storage.copies import RECORDED
 from storage.database import reading
@@ -138,6 +138,7 @@ def feedback_for(
     *,
     snapshot: Snapshot | int | None = None,
     copied: bool = True,
+    labels: LabelsSection | None = None,
 ) -> dict[str, list[Feedback]]:
     """What people said of these traces, oldest first, without what they took back.
 
@@ -146,6 +147,7 @@ def feedback_for(
 
     Args:
         copied: False = the caller knows that none of them has copies.
+        labels: reviews that are not the label by these are left out too. None = all are there.
 
     Returns: trace id -> feedback; traces without any are left out.
     """
@@ -168,7 +170,13 @@ def feedback_for(
     found: dict[str, list[Feedback]] = {}
     for trace_id, _, _, body in rows:
         found.setdefault(trace_id, []).append(entries.record_of("feedback", {"body": body}))
-    return {trace_id: settled(said) for trace_id, said in found.items()}
+    if labels is None:
+        return {trace_id: settled(said) for trace_id, said in found.items()}
+    many, wait = labels.reviewers, labels.adjudicate
+    return {
+        trace_id: counting(settled(said), reviewers=many, adjudicate=wait)
+        for trace_id, said in found.items()
+    }
 
 
 def grades(

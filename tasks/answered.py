@@ -60,10 +60,13 @@ def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered
     """Traces that may be learnt from, with their grades, and the problem that these are of."""
     from storage.queries import grades, problems
 
-    judges, environment = lineages(), environment_of(project_of(turn))
+    project = project_of(turn)
+    judges, environment = lineages(), environment_of(project)
     for batch in batches:
         given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
-        for grade in grades(home(), trace_ids=list(given), until=turn.graded_until):
+        for grade in grades(
+            home(), trace_ids=list(given), until=turn.graded_until, labels=project.labels
+        ):
             given[grade.trace_id].append(grade)
         asked = {
             trace_id: next((one.problem_id or "" for one in found), "")

@@ -18,6 +18,7 @@ from tasks.turns import Turn, environment_of, home, project_of
 if TYPE_CHECKING:
     from environments.asked import Item
     from environments.define import Environment
+    from flywheel.data_section import LabelsSection
 
 
 @step(minutes=60, keep=False)
@@ -45,7 +46,7 @@ def grade_recorded(turn: Turn) -> dict[str, Any]:
         ids=due(turn, project, grader), batch=2000,
     )  # fmt: skip
     for batch in batches:
-        items = posed_by(environment, batch, turn.sequence)
+        items = posed_by(environment, batch, turn.sequence, project.labels)
         given = grade_all(environment, sampled(items, project, judge))
         for one in given:
             heard.add(one)
@@ -94,7 +95,12 @@ def why_null(grades: Sequence[Grade]) -> str:
     return (next(reasons, None) or "no reward").split("\n")[0][:120]
 
 
-def posed_by(environment: "Environment", batch: Sequence[Trace], sequence: int) -> "list[Item]":
+def posed_by(
+    environment: "Environment",
+    batch: Sequence[Trace],
+    sequence: int,
+    labels: "LabelsSection | None" = None,
+) -> "list[Item]":
     """Each trace with its problem; a shadow's with that of what it copies, where this is one call:
     what is said of a whole conversation is not said of one answer in it."""
     from environments.asked import posed
@@ -108,7 +114,8 @@ def posed_by(environment: "Environment", batch: Sequence[Trace], sequence: int) 
         for one in some
         if sum(span.call is not None for span in main_spans(one)) == 1
     }
-    said = feedback_for(home(), [*batch, *seen.values()], snapshot=sequence)
+    every = [*batch, *seen.values()]
+    said = feedback_for(home(), every, snapshot=sequence, labels=labels)
     found = []
     for trace in batch:
         poses = seen.get(copies.get(trace.id, ""), trace)

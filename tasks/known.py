@@ -67,9 +67,14 @@ def as_graded(turn: Turn, rows: list[TrainingRow]) -> list[TrainingRow]:
     from storage.queries import grades
 
     given: dict[str, list[Grade]] = {}
-    steps = project_of(turn).train.algorithm == "process_reward"
+    project = project_of(turn)
+    steps = project.train.algorithm == "process_reward"
     ids = {row.trace_id for row in rows if row.reward is not None and not steps}
-    for grade in grades(home(), trace_ids=ids, until=turn.graded_until) if ids else ():
+    found = (
+        grades(home(), trace_ids=ids, until=turn.graded_until, labels=project.labels) if ids else ()
+    )
+    for grade in found:
         given.setdefault(grade.trace_id, []).append(grade)
     now = {trace: score(several) for trace, several in given.items()}
-    return [row for row in rows if now.get(row.trace_id) in (None, row.reward)]
+    # What has no reward any more waits for a word, or was taken back.
+    return [row for row in rows if now.get(row.trace_id, row.reward) == row.reward]

@@ -43,7 +43,7 @@ def mined(project: Project, sequence: int) -> list[Problem]:
     from storage.queries import problems as stored
 
     traffic = Traffic(environment_of(project))
-    read_into(traffic, home(), project.traffic, sequence)
+    read_into(traffic, home(), project.traffic, sequence, project.labels)
     found = sided_as_before(traffic, home(), project)
     before = {one.id: one for one in stored(home(), traffic.environment.name)}
     return [_known(one, before.get(one.id)) for one in found]

@@ -61,8 +61,9 @@ def hear(turn: Turn, batch: Sequence[Answered]) -> Iterator[Heard]:
     """The answers of a batch with what was said of them."""
     from storage.queries import feedback_for
 
-    section = project_of(turn).curate
-    feedback = feedback_for(home(), [one.trace for one in batch], snapshot=turn.sequence)
+    project = project_of(turn)
+    section, asked = project.curate, [one.trace for one in batch]
+    feedback = feedback_for(home(), asked, snapshot=turn.sequence, labels=project.labels)
     for one in batch:
         row, said = row_of(turn, one), feedback.get(one.trace.id, [])
         if row is None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from environments.picking import PassRate, Picked
+from flywheel.data_section import LabelsSection
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.progress import report
@@ -51,7 +52,7 @@ def mine_traffic(
     commit(home)
     environment = environment_of(project)
     traffic = Traffic(environment, since=since)
-    read_into(traffic, home, project.name, snapshot(home, project.name).sequence)
+    read_into(traffic, home, project.name, snapshot(home, project.name).sequence, project.labels)
     posed = sided_as_before(traffic, home, project)
     asked = [one for one in posed if one.attributes["traffic"]]
     champion = champion_of(project).name
@@ -84,14 +85,16 @@ def sided_as_before(traffic: "Traffic", home: Home, project: Project) -> list[Pr
     return sided(traffic, project.problems, project.curate.near_duplicate, settled)
 
 
-def read_into(traffic: "Traffic", place: Home, project: str, sequence: int) -> None:
+def read_into(
+    traffic: "Traffic", place: Home, project: str, sequence: int, labels: LabelsSection
+) -> None:
     """Gives it the project's recorded traces and their feedback, a batch at a time."""
     from environments.mining import MINED
     from storage.queries import feedback_for, traces
 
     batches = traces(place, project=project, origin=MINED, snapshot=sequence, batch=2000)
     for batch in batches:
-        said = feedback_for(place, batch, snapshot=sequence)
+        said = feedback_for(place, batch, snapshot=sequence, labels=labels)
         for trace in batch:
             traffic.add(trace, said.get(trace.id, ()))
 

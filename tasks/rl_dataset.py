@@ -12,7 +12,7 @@ from flywheel.records import Grade, Trace
 from flywheel.rows import TrainingRow
 from tasks.candidates import rows_of
 from tasks.rl_buffer import Buffer, Buffered
-from tasks.turns import Turn, home, run_folder
+from tasks.turns import Turn, home, project_of, run_folder
 
 if TYPE_CHECKING:
     from storage.curate import Curated
@@ -53,7 +53,7 @@ def rows_in(turn: Turn, batch: list[Trace]) -> list[TrainingRow]:
     from storage.queries import grades, problems
 
     given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
-    for grade in grades(home(), trace_ids=list(given)):
+    for grade in grades(home(), trace_ids=list(given), labels=project_of(turn).labels):
         given[grade.trace_id].append(grade)
     known = problems(home(), ids=sorted({str(trace.problem_id) for trace in batch}))
     return list(rows_of(turn, batch, given, {one.id: one for one in known}))

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Problem, say
-from flywheel.reviews import GOLD, label_of, labelled, settled
+from flywheel.reviews import GOLD, counting, label_of, labelled, settled
 from storage import labels, queries, review_queue
 from storage.committer import commit
 from storage.inbox import Inbox
@@ -180,3 +181,28 @@ def test_value_is_disagreement_times_traffic_times_effect(home: Home) -> None:
     assert found[-1].trace_id == rare.id and by[rare.id].traffic == 0.25
     for one in found:
         assert one.value == pytest.approx(one.disagreement * one.traffic * one.effect)
+
+
+def test_reviews_count_where_their_label_does() -> None:
+    def counted(*reviews: Feedback, adjudicate: bool = True) -> list[str | None]:
+        found = counting(reviews, reviewers=2, adjudicate=adjudicate)
+        return [one.by for one in found]
+
+    ann, bob, cid = (ruled("t", "accepted", by) for by in ("ann", "bob", "cid"))
+    no = ruled("t", "rejected", "dan", at=2)
+    thumb = replace(ann, name="outcome", attributes={}, by="user")
+    assert counted(ann, thumb) == ["user"]
+    # One person is one, however the name is spelled; what was said last stands.
+    assert counted(ann, replace(ann, by="Ann ")) == []
+    assert counted(ann, bob) == ["ann", "bob"]
+    assert counted(ann, no) == []
+    assert counted(ann, no, adjudicate=False) == ["ann", "dan"]
+    assert counted(ann, bob, cid, no) == ["ann", "bob", "cid"]
+
+
+def test_one_person_under_two_spellings_is_one_reviewer(home: Home) -> None:
+    one, two = graded("t", True, "person:ann"), graded("t", True, "person:Ann", at=2)
+    (label,) = labelled([one, two], reviewers=2, adjudicate=True)
+    assert (label.value, label.weight) == (None, 0.0)
+    stored(home, ruled("t", "accepted", "ann"), ruled("t", "rejected", "Ann", at=2))
+    assert [(one.by, one.good) for one in labels.votes(home, "shop")] == [("Ann", False)]

@@ -335,3 +335,25 @@ def test_a_verifier_is_compared_on_pairs_of_held_out_problems_alone(
     assert values == {"ranked": value, "right": 0.5}
     silent = {one.reward: one.value for one in grades_of(told, pair, None, 0.2)}
     assert silent == {"ranked": 0.5, "right": 0.5}
+
+
+def test_what_reviewers_have_not_agreed_on_is_no_label(home: Home, turn_of: Any) -> None:
+    names = ("open", "agreed", "odds")
+    people = [("ada", name, "accepted") for name in names]
+    people += [("bob", "agreed", "accepted"), ("bob", "odds", "rejected")]
+    put(
+        home,
+        *(trace(name, f"asked {name}", "an answer") for name in names),
+        *(reviewed(name, verdict, by=by) for by, name, verdict in people),
+        *(
+            Grade(trace_id=name, reward=NAME, value=float(verdict == "accepted"), kind="human",
+                  grader=f"person:{by}", confirmed_by="human")
+            for by, name, verdict in people
+        ),
+    )  # fmt: skip
+    two = "[labels]\nreviewers = 2\n"
+    labelled = candidates(turn_of("kto", two))
+    assert {row.trace_id: row.label for row in labelled} == {"agreed": "desirable"}
+    rows = list(candidates(turn_of("rejection", f"sources = ['recorded']\n{two}")))
+    assert {row.trace_id: row.reward for row in rows} == {"open": None, "agreed": 1.0, "odds": None}
+    assert {row.trace_id for row in rows if row.confirmed_by} == {"agreed"}
