@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import pytest
 
 from flywheel.home import Home
 from flywheel.project import Project
-from flywheel.settings import Settings
 from tests.tasks.sampling import answered, heldout, prepared, problems, write_project
 from trainer.spool import version_folder
 
@@ -37,19 +35,9 @@ slots = 32
 """
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """With a server that answers for one project, and for whoever has the same base model."""
-    from serving.server import ensure
-
-    root = tmp_path_factory.mktemp("rl")
-    home = Home(root / "home")
-    home.root.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLYWHEEL_HOME", str(home.root))
-        patch.setenv("FLYWHEEL_THREADS", "1")
-        with ensure(home, write_project(root / "served", "served", ""), Settings()):
-            yield home
+@pytest.fixture
+def home(sampling_home: Home) -> Home:
+    return sampling_home
 
 
 def killed(home: Home, *runs: Any, failpoint: str) -> None:
@@ -108,9 +96,12 @@ def digest(place: Path) -> str:
     return str(json.loads((place / "run" / "result.json").read_bytes())["checkpoint_id"])
 
 
+@pytest.mark.soak
 def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
     home: Home, tmp_path: Path
 ) -> None:
+    """With one project, to the same bits, above; what is taken and lost, on a virtual clock, in
+    tests/trainer/orchestrator/test_driver.py."""
     from tasks.rl_buffer import Buffer
 
     train = TRAIN.format(steps=4, groups=2, size=4, bound=4)
@@ -131,7 +122,10 @@ def test_two_killed_projects_on_one_engine_train_no_problem_twice_and_lose_none(
         assert all(one.visit in taken or one.refused for one in groups)
 
 
+@pytest.mark.soak
 def test_synchronous_training_raises_the_heldout_reward(home: Home, tmp_path: Path) -> None:
+    """Seen first: that such a run learns, in tests/flows/test_rl.py; that a bound of 0 is the
+    synchronous loop step for step, in tests/trainer/orchestrator/test_driver.py."""
     from tasks.turns import engine
 
     project = write_project(

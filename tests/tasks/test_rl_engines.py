@@ -5,18 +5,17 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flywheel import children
 from flywheel.home import Home
-from flywheel.settings import Settings
 from serving.engines.client import EngineClient
 from tests.tasks.sampling import prepared, write_project
 
 pytestmark = pytest.mark.slow
+SORTING = Path(__file__).resolve().parents[1] / "sorting"
 TRAIN = """
 algorithm = "grpo"
 schedule = "constant"
@@ -31,16 +30,8 @@ engines = ["http://127.0.0.1:9", "{url}/v1"]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """With a server that answers for whoever has the same base model."""
-    from serving.server import ensure
-
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
-    monkeypatch.setenv("FLYWHEEL_HOME", str(home.root))
-    monkeypatch.setenv("FLYWHEEL_THREADS", "1")
-    with ensure(home, write_project(tmp_path / "served", "served", ""), Settings()):
-        yield home
+def home(sampling_home: Home) -> Home:
+    return sampling_home
 
 
 def test_an_engine_that_is_killed_leaves_its_rollouts_to_the_others(
@@ -52,7 +43,7 @@ def test_an_engine_that_is_killed_leaves_its_rollouts_to_the_others(
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    given = ["--model", str(tmp_path / "served" / "base"), "--port", str(port), "--threads", "1"]
+    given = ["--model", str(SORTING / "base"), "--port", str(port), "--threads", "1"]
     other = children.start("serving.engines.embedded", given, log=tmp_path / "other.log")
     try:
         with EngineClient(f"http://127.0.0.1:{port}") as client:

@@ -1,14 +1,12 @@
 """Recipes that sample, from the project's file to trained weights, on the tiny model."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flywheel.home import Home
-from flywheel.settings import Settings
 from tests.tasks.sampling import prepared, write_project
 
 TRAIN = """
@@ -30,16 +28,8 @@ slots = 8
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """With a server that answers for whoever has the same base model."""
-    from serving.server import ensure
-
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
-    monkeypatch.setenv("FLYWHEEL_HOME", str(home.root))
-    monkeypatch.setenv("FLYWHEEL_THREADS", "1")
-    with ensure(home, write_project(tmp_path / "served", "served", ""), Settings()):
-        yield home
+def home(sampling_home: Home) -> Home:
+    return sampling_home
 
 
 @pytest.mark.slow
