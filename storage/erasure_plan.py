@@ -105,5 +105,5 @@ def _read(path: Path) -> Plan:
         return msgspec.json.decode(path.read_bytes(), type=Plan)
     except msgspec.DecodeError as error:
         raise CorruptFile(
-            f"{path} is no erasure's plan ({error}): ask for the erasure again, then remove it"
+            f"{path} is no erasure's plan ({error}): remove it, then ask for the erasure again"
         ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flywheel.errors import CorruptFile
 from flywheel.home import Home
 from flywheel.lineage import Mark
 from flywheel.records import Record
@@ -133,12 +134,26 @@ def _mark(
 
 
 def _rows_of(path: Path, traces: set[str], problems: set[str]) -> int:
-    """Rows of a dataset's file that are of these traces or problems; 0 where there is no file."""
+    """Rows of a dataset's file that are of these traces or problems; 0 where there is no file.
+
+    Raises:
+        CorruptFile: it cannot be said.
+    """
+    if not path.is_file():
+        return 0
+    try:
+        return _counted(path, traces, problems)
+    except (OSError, ValueError) as error:
+        raise CorruptFile(
+            f"{path} cannot be read ({error}): `flywheel datasets rebuild {path.parent.name}` puts "
+            "it back, or remove the file; then run the erasure again"
+        ) from error
+
+
+def _counted(path: Path, traces: set[str], problems: set[str]) -> int:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        return 0
     file = pq.ParquetFile(path)
     columns = [one for one in ("trace_id", "problem_id") if one in file.schema_arrow.names]
     touched = 0

@@ -69,7 +69,9 @@ def manifest(lake: Lake, key: str) -> Manifest:
     try:
         found = msgspec.json.decode(lake.get(key), type=Manifest)
     except (KeyError, msgspec.DecodeError) as error:
-        raise CorruptFile(f"{lake.url}/{key} is no manifest: {error}") from error
+        raise CorruptFile(
+            f"{lake.url}/{key} is no manifest ({error}): remove it, and publish again"
+        ) from error
     if found.layout != LAYOUT:
         raise CorruptFile(f"{lake.url} is of layout {found.layout}, this program's is {LAYOUT}")
     return found

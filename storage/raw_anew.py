@@ -9,6 +9,7 @@ new chunk is there before rows name it, and the old one goes after.
 from collections import defaultdict
 from collections.abc import Sequence
 
+from flywheel.errors import CorruptFile
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from storage.database import writing
@@ -33,12 +34,16 @@ def raw_anew(
         digest, _, place = key.partition("#")
         gone[digest].append(place)
     theirs = _others(home, list(gone), wait_s)
-    store, renamed, removed = RawStore(home), {}, 0
+    store, removed = RawStore(home), 0
+    renamed: dict[str, str | None] = {}
     for digest, places in gone.items():
         try:
             data = store.get(digest)
         except KeyError:
             continue  # an erasure that was killed went on from here
+        except CorruptFile:
+            renamed[digest] = None  # nobody can read it any more, and parts of it may still say it
+            continue
         made = _without(data, places, theirs.get(digest, []), search)
         removed += sum(old != new for old, new in zip(data, made, strict=True))
         renamed[digest] = store.put(made) if made.strip() and theirs.get(digest) else None

@@ -20,7 +20,7 @@ from storage.containers import sqlite_tables
 from storage.database import reading
 from storage.journal import name_of
 from storage.needles import Search
-from storage.scrubbing import blanked, cleaned, cleaned_text, masked, without_lines
+from storage.scrubbing import blanked, cleaned, cleaned_text, filled, masked, without_lines
 
 _SLOT = 128
 """Of `serving.stitching`, whose table is read past torn slots."""
@@ -62,7 +62,10 @@ def _document(home: Home, path: Path, area: str, head: bytes, search: Search) ->
         return "removed"
     data = path.read_bytes()
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        plain = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        try:
+            plain = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"{path} cannot be unpacked: {error}") from error
         return _replaced(path, zstandard.ZstdCompressor().compress(without_lines(plain, search)))
     if path.suffix == ".jsonl" or (area == "quarantine" and b"\n" in data):
         left = without_lines(data, search)
@@ -70,7 +73,10 @@ def _document(home: Home, path: Path, area: str, head: bytes, search: Search) ->
     if area == "quarantine":
         return _removed(path)
     if path.suffix in _PACKED:
-        value = cleaned(msgspec.msgpack.decode(data), search)
+        try:
+            value = cleaned(msgspec.msgpack.decode(data), search)
+        except msgspec.DecodeError:
+            return _replaced(path, filled(data, search))  # it is damaged: nobody else reads it
         return _replaced(path, msgspec.msgpack.encode(value))
     if path.suffix in _TEXTS:
         tags = path.suffix in (".html", ".svg")
@@ -185,6 +191,10 @@ def _sqlite(path: Path, search: Search, *, delete: bool) -> str:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.OperationalError as error:
         raise Busy(f"{path} cannot be cleaned now ({error}): run the erasure again") from error
+    except sqlite3.DatabaseError as error:
+        if not delete:
+            raise ValueError(f"{path} is damaged: {error}") from error
+        return _removed(path)  # a memory that nobody can read
     return "cleaned"
 
 

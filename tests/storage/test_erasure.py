@@ -254,3 +254,21 @@ def test_who_is_called_like_a_word_of_the_house_takes_no_record_of_others_with_t
     assert said in list(records(home, "decision"))
     assert receipt.searched["needles that others' data holds too"] >= 1
     assert looked_through(home.root, "own long sentence") == []
+
+
+def test_damaged_files_keep_nobody_from_being_erased(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    rows = [{"id": f"chat-{who}", "user": who,
+             "messages": [{"role": "user", "content": SECRETS[who]},
+                          {"role": "assistant", "content": "yes"}]} for who in SECRETS]  # fmt: skip
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_path(home, tmp_path / "a.jsonl", project="shop")
+    (raw,) = home.raw.rglob("*.zst")
+    raw.write_bytes(raw.read_bytes()[:40])
+    home.responses.write_bytes(b"SQLite format 3\0" + b"chat-ada" * 200)
+    group = home.runs / "r1" / "one.group"
+    group.parent.mkdir(parents=True)
+    group.write_bytes(b"\xc1 cut in the middle of X-4471-ADA, chat-ada " + b"\xc1")
+    receipt = gone(home, user="ada")
+    assert receipt.left == () and not raw.exists()
+    assert looked_through(home.root, "chat-ada") == []
