@@ -66,7 +66,8 @@ def _shown(part: Part) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     if isinstance(part, Image) and part.url:
         return {"type": "image_url", "image_url": {"url": part.url}}
-    raise BadRecord(f"a {type(part).__name__} part cannot be sent to a model again")
+    kind = type(part).__name__.lower()
+    raise BadRecord(f"a part of kind {kind} cannot be sent to a model again")
 
 
 def body_of(asked: dict[str, Any]) -> bytes:
