@@ -2,17 +2,24 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from flywheel import failpoints
 from flywheel.home import Home
 
+_PREFIX = "FLYWHEEL_"
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="FLYWHEEL_", extra="ignore")
+
+class Settings(BaseModel):
+    """What is given goes before what the environment says.
+
+    pydantic-settings would read it too, and takes as long to load as pydantic and DuckDB together:
+    every command pays for that.
+    """
+
+    model_config = ConfigDict(extra="ignore", validate_default=True)
 
     home: Path = Path(".flywheel")
     """FLYWHEEL_HOME: the store, runs, registry and routing of this installation."""
@@ -67,6 +74,13 @@ class Settings(BaseSettings):
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _said(cls, given: dict[str, Any]) -> dict[str, Any]:
+        variables = {name: _PREFIX + name.upper() for name in cls.model_fields}
+        said = {name: os.environ[one] for name, one in variables.items() if one in os.environ}
+        return said | given
+
     def at(self) -> Home:
         catalog = self.catalog.get_secret_value() if self.catalog else None
         return Home(self.home.resolve(), lake=self.lake or None, catalog=catalog or None)
@@ -87,7 +101,7 @@ def prefer(name: str, value: str | None) -> None:
     """Sets a setting for this process and its children, as the command line said; None = nothing
     was said."""
     if value is not None:
-        os.environ[f"FLYWHEEL_{name.upper()}"] = value
+        os.environ[_PREFIX + name.upper()] = value
 
 
 def secret(variable: str) -> str | None:

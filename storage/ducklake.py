@@ -6,7 +6,6 @@ commits at a time: PostgreSQL's advisory lock is the commit lock's other half, a
 connection of whoever held it.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import threading
@@ -123,6 +122,8 @@ class _Lock:
         self._thread.join()
 
     def _run(self) -> None:
+        import asyncio
+
         try:
             asyncio.run(self._hold())
         except Busy as busy:
@@ -135,6 +136,8 @@ class _Lock:
         self._taken.set()
 
     async def _hold(self) -> None:
+        import asyncio
+
         import asyncpg
 
         connection = await asyncpg.connect(self._url, timeout=_ANSWER_S, command_timeout=_ANSWER_S)
