@@ -97,18 +97,24 @@ def _traces(
 
 def _bodies(database: "DuckDBPyConnection", whole: bool) -> None:
     """What new traces said, and the tools that they had, where it is not there yet."""
-    for name, match, used in (
-        ("messages", "old.key = new.key AND old.id = new.id",
+    for name, key, match, used in (
+        ("messages", "key", "old.key = new.key AND old.id = new.id",
          "SELECT unnest(input || output) AS id FROM ready_spans SEMI JOIN fresh "
          "ON ready_spans.trace_id = fresh.id"),
-        ("toolsets", "old.id = new.id",
+        ("toolsets", "id", "old.id = new.id",
          "SELECT tools AS id FROM ready_spans SEMI JOIN fresh ON ready_spans.trace_id = fresh.id"),
     ):  # fmt: skip
         needed = "" if whole else f"AND new.id IN ({used})"
-        database.execute(
-            f"INSERT INTO {name} BY NAME SELECT DISTINCT ON (id) new.* FROM ready_{name} AS new "
-            f"WHERE NOT EXISTS (SELECT 1 FROM {name} AS old WHERE {match}) {needed}"
+        missing = f"WHERE NOT EXISTS (SELECT 1 FROM {name} AS old WHERE {match}) {needed}"
+        database.execute(  # few come several times: the others go past no hash table of bodies
+            f"CREATE OR REPLACE TEMP TABLE several AS "
+            f"SELECT {key} FROM ready_{name} GROUP BY {key} HAVING count(*) > 1"
         )
+        for once in (
+            f"SELECT new.* FROM ready_{name} AS new ANTI JOIN",
+            f"SELECT DISTINCT ON (id) new.* FROM ready_{name} AS new SEMI JOIN",
+        ):
+            database.execute(f"INSERT INTO {name} BY NAME {once} several USING ({key}) {missing}")
 
 
 def _parts(tables: Tables, ids: list[str]) -> list[Trace]:

@@ -54,14 +54,17 @@ WITH called AS (
         CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END
             AS output_tokens,
         list_sort(list(id)
-            || coalesce(list(rest ->> '$.attributes.response_id')
-                FILTER (contains(rest, '"response_id"')), [])
-            || coalesce(list(rest ->> '$.attributes."gen_ai.response.id"')
-                FILTER (contains(rest, '"gen_ai.response.id"')), [])
-            || coalesce(list(coalesce(rest ->> '$.attributes.episode_id',
-                rest ->> '$.attributes.metadata.episode_id'))
-                FILTER (contains(rest, '"episode_id"')), [])) AS handles
-    FROM spans SEMI JOIN touched USING (trace_id)
+            || coalesce(list(response) FILTER (contains(rest, '"response_id"')), [])
+            || coalesce(list(gen_ai) FILTER (contains(rest, '"gen_ai.response.id"')), [])
+            || coalesce(list(episode) FILTER (contains(rest, '"episode_id"')), [])) AS handles
+    FROM (SELECT *,  -- JSON is read where it holds the name
+        CASE WHEN contains(rest, '"response_id"')
+            THEN rest ->> '$.attributes.response_id' END AS response,
+        CASE WHEN contains(rest, '"gen_ai.response.id"')
+            THEN rest ->> '$.attributes."gen_ai.response.id"' END AS gen_ai,
+        CASE WHEN contains(rest, '"episode_id"') THEN coalesce(rest ->> '$.attributes.episode_id',
+            rest ->> '$.attributes.metadata.episode_id') END AS episode
+        FROM spans) SEMI JOIN touched USING (trace_id)
     WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
 ), sampled AS (
     SELECT trace_id, avg(list_avg(logprobs)) AS logprob

@@ -52,8 +52,7 @@ FROM alone WHERE output IS NOT NULL
 _REPEATED = f"""
 INSERT INTO turns
 WITH long AS (FROM alone WHERE len(input) > 2), said AS (
-    SELECT trace_id, place, input[place + 1] AS answer
-    FROM (SELECT trace_id, input, unnest(range(1, len(input))) AS place FROM long)
+    SELECT trace_id, unnest(range(1, len(input))) AS place, unnest(input[2:]) AS answer FROM long
 ), spoken AS (
     SELECT trace_id, place, answer FROM said SEMI JOIN (
         SELECT id FROM messages WHERE role = 'assistant'
