@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
@@ -27,13 +25,12 @@ from storage.receipts import Receipt, Reject, Stored
 from storage.rows import no_collection
 from storage.rows_in import Row, chunks, rows
 from storage.taking import Taking
+from storage.tally import Tally
 from storage.whole import joined
 from storage.zip_in import is_zip, zip_files
 
 READER = 4
 """Raised when formats read rows otherwise than before, so that known chunks are read again."""
-MOST_REJECTS = 10_000
-"""Rejects that a report names; all are counted, and all are in the quarantine."""
 
 
 class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -60,42 +57,6 @@ class ImportReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Rows understood, known ones included. 0 = nothing was readable."""
 
 
-class Tally(msgspec.Struct, kw_only=True):
-    """What reading files gave, before it is committed; several are added up."""
-
-    files: int = 0
-    spans: int = 0
-    quarantined: int = 0
-    formats: dict[str, int] = msgspec.field(default_factory=dict)
-    unmapped: dict[str, int] = msgspec.field(default_factory=dict)
-    rejects: list[Reject] = msgspec.field(default_factory=list)
-    refused: int = 0
-
-    def add(self, path: str, first: int, receipt: Receipt) -> None:
-        self.spans += receipt.spans
-        self.refused += receipt.refused
-        _count(self.formats, receipt.formats)
-        _count(self.unmapped, receipt.unmapped)
-        self.quarantined += len(receipt.rejects)
-        for reject in receipt.rejects[: max(0, MOST_REJECTS - len(self.rejects))]:
-            named = msgspec.structs.replace(reject, path=path, line=first + reject.line)
-            self.rejects.append(named)
-
-    def join(self, other: "Tally") -> None:
-        self.files += other.files
-        self.spans += other.spans
-        self.quarantined += other.quarantined
-        self.refused += other.refused
-        _count(self.formats, other.formats)
-        _count(self.unmapped, other.unmapped)
-        self.rejects += other.rejects[: max(0, MOST_REJECTS - len(self.rejects))]
-
-
-def _count(counts: dict[str, int], more: dict[str, int]) -> None:
-    for name, count in more.items():
-        counts[name] = counts.get(name, 0) + count
-
-
 def import_path(
     home: Home,
     path: Path | str | Sequence[Path],
@@ -117,9 +78,11 @@ def import_path(
         Busy: the store is held by another process for too long; run it again, nothing is lost.
         Full: no space left; run it again, what was appended stays.
     """
-    before = receipts.stored(home, project)
+    known, before = receipts.found(home, project)
     paths = [path] if isinstance(path, Path | str) else path
-    tally = take_files(home, paths, project=project, format=format, max_line=max_line, told=told)
+    tally = take_files(
+        home, paths, project=project, format=format, max_line=max_line, told=told, known=known
+    )
     return committed(home, project, before, tally)
 
 
@@ -131,15 +94,20 @@ def take_files(
     format: str = "auto",
     max_line: int = 64 * 2**20,
     told: Belonging = NOBODY,
+    known: frozenset[str] | None = None,
 ) -> Tally:
     """Reads files into the inbox and commits nothing: any number of processes may at once.
+
+    Args:
+        known: names of segments that wait or were committed; None = it is looked up.
 
     Raises:
         UsageError, Full: as `import_path`.
     """
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"no format {format!r}: auto, {', '.join(FORMATS)} are there")
-    importing = _Import(home, project, format, receipts.committed_segments(home), told)
+    known = receipts.committed_segments(home) if known is None else known
+    importing = _Import(home, project, format, known, told)
     tally = importing.tally
     found = [file for one in paths for file in files_under(Path(one))]
     total, done = sum(file.size for file in found), 0
@@ -165,8 +133,8 @@ def committed(home: Home, project: str, before: Stored, tally: Tally) -> ImportR
     Args:
         before: what the store held when taking began.
     """
-    commit(home)
-    after = receipts.stored(home, project)
+    done = commit(home)
+    after = receipts.stored(home, project) if done.segments or tally.fresh else before
     spans = max(0, after.spans - before.spans)
     return ImportReport(
         files=tally.files,
@@ -230,6 +198,7 @@ class _Import:
         self.tally.add(path, chunk[0].number, receipt)
 
     def _read(self, segment: str, data: bytes, chunk: list[Row], key: str) -> Receipt:
+        self.tally.fresh += 1
         read, kept = self.taking.take(segment, chunk, data, key)
         receipt = Receipt(
             traces=read.traces,

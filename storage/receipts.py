@@ -7,7 +7,7 @@ time and changes nothing.
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,9 @@ from flywheel.home import Home
 from flywheel.records import Record
 from storage.database import reading
 from storage.inbox import Inbox, name_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 class Reject(Record, frozen=True, kw_only=True):
@@ -55,27 +58,46 @@ class Stored(NamedTuple):
 
 def committed_segments(home: Home) -> frozenset[str]:
     """Names of import segments that wait or were committed."""
-    named = (name_of(path) for path in Inbox(home).pending())
-    waiting = {name for name in named if name.startswith("import-")}
+    waiting = _waiting(home)
     with reading(home) as database:
-        if database is None:
-            return frozenset(waiting)
-        rows = database.execute(
-            "SELECT name FROM segments WHERE starts_with(name, 'import-')"
-        ).fetchall()
-    return frozenset(waiting.union(row[0] for row in rows))
+        return waiting | _committed(database)
 
 
 def stored(home: Home, project: str) -> Stored:
     with reading(home) as database:
-        row = (
-            database
-            and database.execute(
-                "SELECT count(*), coalesce(sum(spans), 0) FROM traces "
-                "WHERE project = ? AND origin = 'import'",
-                [project],
-            ).fetchone()
-        )
+        return _stored(database, project)
+
+
+def found(home: Home, project: str) -> tuple[frozenset[str], Stored]:
+    """Both, of one look."""
+    waiting = _waiting(home)
+    with reading(home) as database:
+        return waiting | _committed(database), _stored(database, project)
+
+
+def _waiting(home: Home) -> frozenset[str]:
+    named = (name_of(path) for path in Inbox(home).pending())
+    return frozenset(name for name in named if name.startswith("import-"))
+
+
+def _committed(database: "DuckDBPyConnection | None") -> frozenset[str]:
+    if database is None:
+        return frozenset()
+    rows = database.execute(
+        "SELECT name FROM segments WHERE starts_with(name, 'import-')"
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+def _stored(database: "DuckDBPyConnection | None", project: str) -> Stored:
+    row = (
+        database
+        and database.execute(
+            "SELECT count(*), coalesce(sum(spans), 0) FROM traces "
+            "WHERE project = ? AND origin = 'import'",
+            [project],
+        ).fetchone()
+    )
     return Stored(int(row[0]), int(row[1])) if row else Stored(0, 0)
 
 

@@ -100,9 +100,10 @@ def begun(project: str) -> dict[str, int]:
 
 def ended(project: str, before: dict[str, int], taken: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Commits what all workers took; returns the report of it."""
-    from storage.importer import Tally, committed
+    from storage.importer import committed
     from storage.lake_inbox import fetched
     from storage.receipts import Stored
+    from storage.tally import Tally
 
     whole = Tally()
     for one in taken:

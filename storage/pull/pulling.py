@@ -22,11 +22,12 @@ from flywheel.ids import digest
 from flywheel.progress import report
 from flywheel.records import Record
 from storage import receipts
-from storage.importer import ImportReport, Tally, committed, take_files
+from storage.importer import ImportReport, committed, take_files
 from storage.locks import held
 from storage.pull import langfuse, langsmith, mlflow, phoenix
 from storage.pull.asking import Server
 from storage.pull.page import Page, Source, Span
+from storage.tally import Tally
 
 LATE_NS = 10 * 60 * 10**9
 """Spans come up to this much after their time: so much is asked for once more by the next pull."""

@@ -303,7 +303,7 @@ def test_nothing_readable_is_reported_as_such(home: Home, tmp_path: Path):
 
 
 def test_many_rejects_are_counted_and_only_the_first_are_named(bring, monkeypatch):
-    monkeypatch.setattr("storage.importer.MOST_REJECTS", 10)
+    monkeypatch.setattr("storage.tally.MOST_REJECTS", 10)
     report = bring(lines(chat(1), *[b"{half"] * 25))
     assert report.quarantined == 25 and len(report.rejects) == 10
 
