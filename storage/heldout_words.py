@@ -28,6 +28,8 @@ REORDERED = 6
 _RARE, _FREQUENT, _STILL = 64, 256, 4
 """Trigrams of up to _RARE texts bring all these as candidates; of more frequent ones the _STILL
 rarest of a text bring the first _FREQUENT."""
+_SHIFT = 40
+"""What is left of a hash says in a table of 16 MB whether any held-out text may have it."""
 _PAIRS = 4_000_000
 """Candidate pairs at a time."""
 
@@ -97,8 +99,8 @@ class HeldoutWords:
         by_gram.sort_indices()
         self.starts, self.members = by_gram.indptr.astype(np.int64), by_gram.indices
         self.frequency = np.diff(self.starts)
-        self.maybe = np.zeros(1 << 22, bool)
-        self.maybe[self.grams >> np.uint64(42)] = True
+        self.maybe = np.zeros(1 << 64 - _SHIFT, bool)
+        self.maybe[self.grams >> np.uint64(_SHIFT)] = True
 
     def near(self, batch: Shingles, *, only_within: "NDArray[np.bool_]") -> list[Near]:
         """The nearest held-out text of each text of the batch that leaks one.
@@ -130,7 +132,7 @@ class HeldoutWords:
         import numpy as np
 
         texts = len(batch.words)
-        maybe = np.flatnonzero(self.maybe[batch.hashes >> np.uint64(42)])
+        maybe = np.flatnonzero(self.maybe[batch.hashes >> np.uint64(_SHIFT)])
         if not len(maybe):
             return _Hits(maybe, maybe), np.zeros(texts, np.int64)
         hashes = batch.hashes[maybe]

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from flywheel.ahead import ahead
 from flywheel.curate_section import PREFERENCES
 from flywheel.records import Grade, Problem, Trace
 from flywheel.rows import Label, TrainingRow
@@ -22,7 +23,8 @@ def candidates(turn: Turn) -> Iterator[TrainingRow]:
     """The turn's rows, from the sources that the project names, one at a time."""
     project = project_of(turn)
     section = project.curate
-    batches = (batch for source in section.sources for batch in graded(turn, SOURCES[source](turn)))
+    found = (batch for source in section.sources for batch in graded(turn, SOURCES[source](turn)))
+    batches = ahead(found)
     if project.train.algorithm in PREFERENCES:
         rows: Iterator[TrainingRow] = iter(preferred(turn, batches))
     else:
