@@ -98,12 +98,12 @@ def _no_candidate(turn: Turn, found: "Explained") -> str:
         return f"{project.name} learns from {project.traffic}, and it is of {found.project}"
     if found.origin == "evaluation":
         return "evaluations are never learnt from"
+    if found.consent == "denied":
+        return "its sender did not consent"
     if source not in project.curate.sources:
         return f"[curate] sources does not name {source!r}"
     if source == "rollouts" and found.run_id != turn.run_id:
         return f"it is a rollout of run {found.run_id}, and the turn has its own"
-    if found.consent == "denied":
-        return "its sender did not consent"
     if project.retention.consent == "granted" and found.consent != "granted":
         return "its sender has not consented, which [retention] asks for"
     return "it has no answer that a row could be made of"
