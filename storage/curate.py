@@ -148,6 +148,8 @@ def curate(
     with no_collection():
         for batch in _batches(rows):
             pool.add(batch, features, known)
+    if not len(pool):
+        pool.add((), features, known)  # rules find their columns where there are no rows too
     return _judged(pool, bound, heldout, known)
 
 
@@ -188,7 +190,7 @@ def _judged(
 ) -> Curated:
     import polars as pl
 
-    frame = pool.frame() if len(pool) else pool.frame().with_columns(_no_leaks())
+    frame = pool.frame()
     counts: list[RuleCount] = []
     verdicts = [_no_verdicts()]
 
@@ -215,12 +217,6 @@ def _batches(rows: Iterable[TrainingRow]) -> Iterator[list[TrainingRow]]:
     left = iter(rows)
     while batch := list(islice(left, BATCH)):
         yield batch
-
-
-def _no_leaks() -> "pl.Series":
-    import polars as pl
-
-    return pl.Series(LEAK, [], pl.List(pl.String))
 
 
 def _no_verdicts() -> "pl.DataFrame":

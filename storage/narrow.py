@@ -31,10 +31,10 @@ NARROW: dict[str, str] = {
 
 prompt, content: digests of the messages and tools; of these, answer, label and pair. flaw: why the
 answer is none that can be learnt from (truncated, refused, empty); null = it is one. estimated:
-tokens were counted from characters. logprobs: how many; highest_logprob: a NaN among them counts as
-infinite. signals: grades of weight that have a value; lowest and highest of them; outside: one of
-them comes from people, feedback, or code with ground truth; judges: how many of them judges gave;
-judged_by: the lineages of these.
+tokens were counted from characters. logprobs: how many; highest_logprob: one that is no
+number counts as infinite. signals: grades of weight that have a value; lowest and highest of them;
+outside: one of them comes from people, feedback, or code with ground truth; judges: how many of
+them judges gave; judged_by: the lineages of these.
 """
 
 
@@ -126,4 +126,5 @@ def flaw(row: TrainingRow) -> str | None:
 def _highest(logprobs: tuple[float, ...] | None) -> float | None:
     if not logprobs:
         return None
-    return max(logprobs) if all(value == value for value in logprobs) else float("inf")
+    unlike = float("-inf")  # of a token that was sampled; NaN is not above it either
+    return max(logprobs) if all(value > unlike for value in logprobs) else float("inf")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-5
 """How far above 0 a float32 log-softmax may end up."""
+HEAVIEST = 1000.0
+"""Weight of one row, of which most have 1."""
 NOTHING_EARLIER = "no earlier dataset of the project was accepted"
 
 
@@ -55,7 +57,7 @@ class Suite(NamedTuple):
 _ROWS = {
     "row": "string", "origin": "string", "reward": "float64", "tokens": "Int64",
     "answer_tokens": "Int64", "answer_characters": "Int64", "finish_reason": "string",
-    "slice": "string", "logprobs": "Int64", "highest_logprob": "float64",
+    "slice": "string", "logprobs": "Int64", "highest_logprob": "float64", "weight": "float64",
 }  # fmt: skip
 
 
@@ -72,6 +74,8 @@ def rows_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
                  gxe.ExpectTableColumnsToMatchSet(column_set=[*_ROWS])),
         Expected("row", "no id twice", gxe.ExpectColumnValuesToBeUnique(column="row")),
         Expected("slice", "set", not_null(column="slice")),
+        Expected("weight", f"above 0, at most {HEAVIEST:g}",
+                 between(column="weight", min_value=0, strict_min=True, max_value=HEAVIEST)),
     ]  # fmt: skip
     answers = [
         Expected("reward", "known for every answer that was sampled",
@@ -137,6 +141,10 @@ def balance_suite(frame: "pl.DataFrame", wanted: Wanted) -> Suite:
         name, share = _largest(kinds["kind"])
         told = f"good and bad ones, neither over {most:.0%}; most are {name}"
         measures["answers"] = Measure(share, told, most=most)
+    user, share = _largest(frame["user"]) if enough else ("", 0.0)
+    if enough and frame["user"].is_not_null().any():
+        told = f"no user over {most:.0%}"
+        measures["user"] = Measure(share if user != "unknown" else 0.0, told, most=most)
     alone = "one slice, and good answers alone: nothing to balance"
     skipped = None if measures else alone if enough else "too few rows to say"
     return _measured("balance", wanted.section.balance, measures, skipped)
@@ -187,6 +195,9 @@ def _rows(frame: "pl.DataFrame", *names: str) -> dict[str, Any]:
         "row": pl.col("row_id"),
         "tokens": pl.col("prompt_tokens") + pl.col("answer_tokens"),
         "slice": pl.col("slice").replace("", None),
+        # Of pandas NaN would be nothing, which is no number out of a range.
+        "reward": pl.col("reward").fill_nan(float("inf")),
+        "weight": pl.col("weight").fill_nan(float("inf")),
     }
     rows = frame.select(made.get(name, pl.col(name)).alias(name) for name in names)
     return {name: rows[name].to_pandas() for name in names}

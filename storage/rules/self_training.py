@@ -68,8 +68,10 @@ def _related(known: Known) -> "pl.Expr":
     """Whether every judge of it is of the lineage of what answered, or of an unknown one."""
     import polars as pl
 
-    lineage = pl.element().str.split("/").list.last()
-    related = lineage.is_in(["unknown", *(one.rpartition("/")[2] for one in _ours(known))])
+    name = r"([^/:]*)(:[^/]*)?/*$"  # apart from whose it is, its tag, and how it is spelled
+    lineage = pl.element().str.to_lowercase().str.extract(name)
+    ours = pl.Series(_ours(known)).str.to_lowercase().str.extract(name).to_list()
+    related = lineage.is_in(["unknown", "", *ours])
     return pl.col("judged_by").list.eval(related).list.all()
 
 

@@ -41,16 +41,16 @@ def test_good_rows_pass_and_leave_a_report(tmp_path: Path) -> None:
     result = gate(tmp_path)
     assert result.passed and result.failures == ()
     assert result.report == tmp_path / "gate.html"
-    assert [one.passed for one in result.gates] == [True, True, None, None, None]
+    assert [one.passed for one in result.gates] == [True, True, True, None, None]
     page = result.report.read_text()
-    assert "passed" in page and "10 rows, 13 expectations, 0 not met" in page
+    assert "passed" in page and "10 rows, 15 expectations, 0 not met" in page
 
 
 HINT = "more conversations with feedback that says what was right would bring some"
 
 
 def test_too_few_rows_are_nothing_to_learn_from(tmp_path: Path) -> None:
-    result = data_gate(narrow(a_row(k) for k in range(5)), tmp_path, Wanted(8, 64))
+    result = data_gate(narrow([a_row(k) for k in range(5)]), tmp_path, Wanted(8, 64))
     assert not result.passed
     assert result.failures == (f"nothing to learn from: 5 rows, at least 8 wanted: {HINT}",)
     result = data_gate(narrow([]), tmp_path, Wanted(8, 64))
@@ -58,9 +58,12 @@ def test_too_few_rows_are_nothing_to_learn_from(tmp_path: Path) -> None:
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"reward": None}, r"reward: wanted known for every answer that was sampled, 2 of 13 rows"),
-    ({"reward": float("nan")}, "reward: wanted known"),
-    ({"reward": 1.5}, r"reward: wanted from 0 to 1, 2 of 13 rows miss it \(row \w{12}: "),
+    ({"reward": None}, r"reward: wanted known for every answer that was sampled, 1 of 17 rows"),
+    ({"reward": float("nan")}, r"reward: wanted from 0 to 1, .*: inf"),
+    ({"weight": float("nan")}, r"weight: wanted above 0, at most 1000, 3 of 17 rows"),
+    ({"weight": 0.0}, "weight: wanted above 0"),
+    ({"weight": float("inf")}, "weight: wanted above 0"),
+    ({"reward": 1.5}, r"reward: wanted from 0 to 1, 3 of 17 rows miss it \(row \w{12}: "),
     ({"reward": float("inf")}, "reward: wanted from 0 to 1"),
     ({"tokens": tokens(64)}, r"tokens: wanted prompt and answer at most 64, 1 .*: 65\)"),
     ({"tokens": tokens(0)}, "answer_tokens: wanted at least 1"),
@@ -68,8 +71,9 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"finish_reason": None}, "finish_reason: wanted known for every answer"),
     ({"slice": ""}, "slice: wanted set"),
     ({"completion": say("assistant", " ")}, "answer_characters: wanted not empty"),
-    ({"tokens": tokens(logprobs=(-1.0, 0.5))}, "highest_logprob: wanted at most 0, 2 of 13"),
+    ({"tokens": tokens(logprobs=(-1.0, 0.5))}, "highest_logprob: wanted at most 0, 3 of 17"),
     ({"tokens": tokens(logprobs=(-1.0, float("nan")))}, "highest_logprob: wanted at most 0"),
+    ({"tokens": tokens(logprobs=(-1.0, float("-inf")))}, "highest_logprob: wanted at most 0"),
     ({"tokens": tokens(logprobs=(-1.0,))}, "logprobs: wanted as many as the answer has tokens"),
 ]
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from flywheel.records import say
-from flywheel.rows import TrainingRow
+from flywheel.rows import Signal, TrainingRow
 from storage.curate import RuleSpec, curate
+from storage.rules import RULES
 from storage.rules.rule import Known
 from tests.storage.rows_for_curation import a_row, a_signal, judged
 
@@ -240,3 +241,18 @@ def test_rehearsed_rows_are_new_to_the_dataset_each_once_and_a_share_of_it() -> 
     mixed = [pair[0], one, pair[1]]
     assert kept(judged("rehearsal", [*fresh, *mixed], share=0.2)[8:]) == [True, False, True]
     assert kept(judged("rehearsal", [*fresh[:4], *mixed], share=0.2)[4:]) == [False, False, False]
+
+
+def test_rules_are_at_ease_where_there_are_no_rows() -> None:
+    params: dict[str, Any] = {"language": {"keep": ["en"]}, "min_reward": {"value": 1.0}}
+    specs = [RuleSpec(name=name, params=params.get(name, {})) for name in RULES]
+    assert curate([], specs, []).frame.is_empty()
+
+
+@pytest.mark.parametrize("lineage", ["org/base", "ORG/Base", "base:latest", "/models/base/"])
+def test_a_judge_is_known_as_the_models_own_however_it_is_spelled(lineage: str) -> None:
+    signals = (Signal(reward="said", value=1.0, kind="judge", lineage=lineage),)
+    row = a_row(1, confirmed_by=None, signals=signals)
+    rows = [row, *(a_row(k, confirmed_by="code") for k in range(2, 9))]
+    known = Known(project="p", base="org/base")
+    assert kept(judged("self_training", rows, known, share=0.5))[0] is False
