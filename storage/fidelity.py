@@ -94,7 +94,10 @@ def _unclear(call: ModelCall) -> Iterator[str]:
     if not call.input:
         yield "no prompt"
     choice = call.choices[0]
-    if choice.finish_reason == "content_filter":
+    ended = choice.finish_reason
+    if ended in ("tool_calls", "function_call") and not _says(choice.message):
+        yield f"the answer has no content: it ended by {ended}, and the calls were not recorded"
+    if ended == "content_filter":
         yield "the answer is a refusal: a filter stopped it"
     elif any(isinstance(part, Refusal) for part in choice.message.parts):
         yield "the answer is a refusal"
@@ -111,6 +114,10 @@ def _unclear(call: ModelCall) -> Iterator[str]:
                 yield f"a {message.role} message has a part of unknown kind {part.kind}"
             elif isinstance(part, Image | File) and part.url is None and part.digest is None:
                 yield f"a {message.role} message has an {type(part).__name__.lower()} not kept"
+
+
+def _says(message: Message) -> bool:
+    return any(not isinstance(part, Text) or part.text.strip() for part in message.parts)
 
 
 def _calls_tools(message: Message) -> bool:

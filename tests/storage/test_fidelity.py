@@ -110,3 +110,18 @@ def test_no_model_call_is_view_only() -> None:
 def test_an_empty_answer_that_was_said_counts() -> None:
     choice = Choice(message=say("assistant", ""), finish_reason="stop")
     assert judge(with_call(spoken(), choices=(choice,)))[0] == "renderable"
+
+
+def test_an_answer_that_ended_by_calls_which_are_not_there_cannot_be_rendered() -> None:
+    empty = with_call(
+        spoken(), message=say("assistant", ""), finish_reason="tool_calls", tokens=None
+    )
+    assert judge(empty) == (
+        "view_only",
+        (
+            "no token ids",
+            "the answer has no content: it ended by tool_calls, and the calls were not recorded",
+        ),
+    )
+    there = with_call(spoken(), message=CALLED, finish_reason="tool_calls", tokens=None, tools=())
+    assert judge(there)[0] == "renderable"
