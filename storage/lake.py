@@ -87,7 +87,8 @@ class FolderLake:
     def list(self, prefix: str) -> Iterator[Stored]:
         for path in sorted((self._root / prefix).rglob("*")):
             if path.is_file() and not path.name.startswith("."):
-                yield Stored(str(path.relative_to(self._root)), path.stat().st_size)
+                with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+                    yield Stored(str(path.relative_to(self._root)), path.stat().st_size)
 
     def delete(self, key: str) -> None:
         (self._root / key).unlink(missing_ok=True)
@@ -122,7 +123,10 @@ class ObjectLake:
             self._files.invalidate_cache()
             found = self._files.find(f"{self._root}/{prefix}", detail=True)
         for path, about in sorted(found.items()):
-            yield Stored(path.removeprefix(f"{self._root}/"), int(about["size"]))
+            key = path.removeprefix(f"{self._root}/")
+            # A key is any text there, but a path here: none leads out of the folder it stands for.
+            if not {"", ".", ".."}.intersection(key.split("/")):
+                yield Stored(key, int(about["size"]))
 
     def delete(self, key: str) -> None:
         with self._reached(), contextlib.suppress(FileNotFoundError):

@@ -114,16 +114,16 @@ def _taken_in(home: Home, path: Path) -> int:
 
 
 def _in_place(path: Path, search: Search, until: int | None) -> str:
-    """Only lines that are there already, so that what is appended meanwhile stays.
+    """Only what is there already, so that what is appended meanwhile stays.
 
     Args:
-        until: bytes that may be blanked; None = all.
+        until: bytes whose lines may be blanked; None = all, a last line that no break ends too.
     """
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(handle).st_size
         data = os.pread(handle, size if until is None else until, 0)
-        whole = data[: data.rfind(b"\n") + 1]
+        whole = data if until is None else data[: data.rfind(b"\n") + 1]
         made = blanked(whole, search)
         at = 0
         for old, new in zip(whole.split(b"\n"), made.split(b"\n"), strict=True):

@@ -268,7 +268,9 @@ def test_damaged_files_keep_nobody_from_being_erased(tmp_path: Path) -> None:
     home.responses.write_bytes(b"SQLite format 3\0" + b"chat-ada" * 200)
     group = home.runs / "r1" / "one.group"
     group.parent.mkdir(parents=True)
-    group.write_bytes(b"\xc1 cut in the middle of X-4471-ADA, chat-ada " + b"\xc1")
+    group.write_bytes(b"\xc1 cut off: please\\nship to 12 Countess Lane" + b"\xc1")
+    home.logs.mkdir()
+    (home.logs / "old.log").write_text("a last line that was cut off: ship to 12 Countess Lane")
     receipt = gone(home, user="ada")
     assert receipt.left == () and not raw.exists()
-    assert looked_through(home.root, "chat-ada") == []
+    assert looked_through(home.root, "Countess Lane") == []

@@ -74,6 +74,14 @@ def test_a_key_is_put_once_and_comes_back_whole(lake: Lake) -> None:
     assert list(lake.list("a/")) == []
 
 
+def test_no_key_leads_out_of_the_home(home: Home, lake: Lake, tmp_path: Path) -> None:
+    if isinstance(lake, FolderLake):
+        return  # a folder's own names lead nowhere else
+    lake.put_new(f"{lake_inbox.INBOX}../../../evil", b"x")
+    assert lake_inbox.fetch(home, lake) == 0
+    assert not list(tmp_path.rglob("evil"))
+
+
 def test_of_many_that_put_one_key_one_wins(lake: Lake) -> None:
     won: list[int] = []
 
