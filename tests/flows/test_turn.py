@@ -99,6 +99,7 @@ def test_what_a_person_took_back_stays_back_and_a_moved_home_goes_on(
     from serving.registry import Registry
     from serving.routing import read
 
+    monkeypatch.setenv("FLYWHEEL_TRAINER", "inline")
     deliver(home, traffic, 160)
     first = turn(str(project_folder))
     assert first["deployment"] == "sorting-v1", first["reason"]
@@ -118,12 +119,17 @@ def test_what_a_person_took_back_stays_back_and_a_moved_home_goes_on(
 
 
 def test_a_turn_on_shuffled_rewards_is_refused(
-    prefect_server: str, home: Home, project_folder: Path, traffic: ModuleType
+    prefect_server: str,
+    home: Home,
+    project_folder: Path,
+    traffic: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flows.turn import turn
     from serving.routing import read
     from storage.queries import records
 
+    monkeypatch.setenv("FLYWHEEL_TRAINER", "inline")
     file = project_folder / "flywheel.toml"
     file.write_text(file.read_text() + "\n[curate]\nshuffle_rewards = 7\n")
     deliver(home, traffic, 160)
