@@ -5,7 +5,7 @@ production or imported. Nothing is judged here: rules, leakage check and data ga
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,17 +21,17 @@ from tasks.turns import Turn, project_of
 
 def candidates(turn: Turn) -> Iterator[TrainingRow]:
     """The turn's rows, from the sources that the project names, one at a time."""
+    seed = project_of(turn).curate.shuffle_rewards
+    return _rows(turn) if seed is None else shuffled(lambda: _rows(turn), seed)
+
+
+def _rows(turn: Turn) -> Iterator[TrainingRow]:
     project = project_of(turn)
-    section = project.curate
-    found = (batch for source in section.sources for batch in graded(turn, SOURCES[source](turn)))
-    batches = ahead(found)
+    sources = [SOURCES[source] for source in project.curate.sources]
+    batches = ahead(batch for source in sources for batch in graded(turn, source(turn)))
     if project.train.algorithm in PREFERENCES:
-        rows: Iterator[TrainingRow] = iter(preferred(turn, batches))
-    else:
-        rows = (row for batch in batches for one in batch if (row := row_of(turn, one)))
-    return (
-        rows if section.shuffle_rewards is None else iter(shuffled(rows, section.shuffle_rewards))
-    )
+        return iter(preferred(turn, batches))
+    return (row for batch in batches for one in batch if (row := row_of(turn, one)))
 
 
 def rows_of(
@@ -49,20 +49,30 @@ def rows_of(
             yield row
 
 
-def shuffled(rows: Iterable[TrainingRow], seed: int) -> list[TrainingRow]:
+def shuffled(rows: Callable[[], Iterable[TrainingRow]], seed: int) -> Iterator[TrainingRow]:
     """The control: rewards and labels dealt out anew among the answers, those of a pair among the
-    two. Training on them must be refused."""
-    rows = sorted(rows, key=lambda row: (row.id, row.trace_id))
-    single = [row for row in rows if row.pair_id is None]
-    dealt: list[Any] = [(row.reward, row.confirmed_by, row.label) for row in single]
+    two. Training on them must be refused.
+
+    Args:
+        rows: read twice, so that only what is dealt is held.
+    """
+    single = [_dealt(row) for row in rows() if row.pair_id is None]
+    single.sort(key=lambda one: one[:2])
+    dealt = [one[2:] for one in single]
     random.Random(seed).shuffle(dealt)
-    return [
-        *(
-            msgspec.structs.replace(row, reward=reward, confirmed_by=confirmed, label=label)
-            for row, (reward, confirmed, label) in zip(single, dealt, strict=True)
-        ),
-        *(_turned(row, seed) for row in rows if row.pair_id is not None),
-    ]
+    given: dict[tuple[str, str], list[Any]] = {}
+    for (of, trace_id, *_), one in zip(single, dealt, strict=True):
+        given.setdefault((of, trace_id), []).append(one)
+    for row in rows():
+        if row.pair_id is not None:
+            yield _turned(row, seed)
+            continue
+        reward, confirmed, label = given[row.id, row.trace_id].pop(0)
+        yield msgspec.structs.replace(row, reward=reward, confirmed_by=confirmed, label=label)
+
+
+def _dealt(row: TrainingRow) -> tuple[str, str, float | None, str | None, Label | None]:
+    return row.id, row.trace_id, row.reward, row.confirmed_by, row.label
 
 
 def _turned(row: TrainingRow, seed: int) -> TrainingRow:
