@@ -35,12 +35,15 @@ class Following:
         """The deployment that answers to `model`: a project's name or a deployment's own.
 
         Raises:
-            ApiError: 404: no such model is served here, or none that this caller may know of.
+            ApiError: 404: no such model is served here, or none that this caller may know of; 503:
+                nothing is served yet.
         """
         self._refresh()
+        if not self._names:
+            raise ApiError(503, "nothing is served yet: the engine is starting", retry_after=5)
         deployment = self._names.get(model)
         if deployment is None or not caller.may(deployment.project):
-            served = ", ".join(sorted(self.names(caller))) or "none yet"
+            served = ", ".join(sorted(self.names(caller))) or "none"
             raise ApiError(
                 404,
                 f"the model {model[:100]!r} is not served here; served: {served}",

@@ -55,7 +55,7 @@ def judge_dataset(
     earlier = last_accepted(home(), dataset)
     gate = data_gate(frame, home().path(dataset.path), wanted, earlier)
     told = [f"trace {leak.trace_id} leaks {leak.problem_id}" for leak in leaks]
-    reasons = [*gate.failures, *told]
+    reasons = [*gate.failures, *_taken(dataset, project.curate.min_rows), *told]
     said = verdict(
         "data",
         gate.passed and not leaks,
@@ -74,6 +74,18 @@ def judge_dataset(
     each.append(decision(turn, leaked, evidence=against))
     record(turn, said, beside=[one for one in each if one], evidence=against)
     return said
+
+
+def _taken(dataset: Dataset, wanted: int) -> list[str]:
+    """Of a dataset with too few rows, which rule took most of those that it might have had."""
+    most = max(dataset.rules, key=lambda one: one.rows_in - one.rows_out, default=None)
+    if dataset.rows >= wanted or most is None or most.rows_in == most.rows_out:
+        return []
+    gone = most.rows_in - most.rows_out
+    return [
+        f"most went by the rule {most.rule}, {gone} of {most.rows_in} rows: "
+        f"`flywheel curate {dataset.project} --preview` shows which"
+    ]
 
 
 def _decision(
