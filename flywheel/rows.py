@@ -229,7 +229,7 @@ def read_rows(path: Path) -> list[TrainingRow]:
     import polars as pl
 
     try:
-        return rows_in(pl.read_parquet(path))
+        return rows_in(pl.read_parquet(path, glob=False))
     except (
         OSError, KeyError, TypeError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
         msgspec.DecodeError,

@@ -47,6 +47,8 @@ class Explained(Record, frozen=True, kw_only=True):
     copies: tuple[str, ...]
     """Under other ids; the trace that counts stands for them."""
     consent: str | None
+    expires: int | None
+    """Nanoseconds, when it must be gone, as its sender said."""
     fidelity: str | None
     fidelity_reasons: tuple[str, ...]
     reward: float | None
@@ -83,8 +85,8 @@ def explained(home: Home, id: str, *, project: str | None = None) -> Explained:
     return Explained(
         trace_id=trace_id, asked=id, project=trace.project, source=trace.source,
         origin=trace.origin, run_id=trace.run_id, copies=tuple(found.copies), consent=trace.consent,
-        fidelity=trace.fidelity, fidelity_reasons=trace.fidelity_reasons, reward=reward,
-        grades=tuple(found.grades),
+        expires=trace.expires, fidelity=trace.fidelity, fidelity_reasons=trace.fidelity_reasons,
+        reward=reward, grades=tuple(found.grades),
         fates=tuple(_fate(home, one, ids, before=made < since) for one, made in datasets),
     )  # fmt: skip
 
@@ -147,6 +149,6 @@ def _left_out(home: Home, dataset: Dataset, ids: set[str]) -> tuple[str, str] | 
     path = home.path(dataset.path) / DROPPED
     if not path.is_file():
         return None
-    rows = pl.scan_parquet(path).filter(pl.col("trace_id").is_in(sorted(ids)))
+    rows = pl.scan_parquet(path, glob=False).filter(pl.col("trace_id").is_in(sorted(ids)))
     found = rows.select("rule", "reason").head(1).collect().rows()
     return found[0] if found else None

@@ -81,7 +81,7 @@ class FolderLake:
     def get(self, key: str) -> bytes:
         try:
             return (self._root / key).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise KeyError(key) from None
 
     def list(self, prefix: str) -> Iterator[Stored]:

@@ -108,7 +108,7 @@ class Pool:
             return
         for bucket in _BUCKETS:
             files = sorted(self._folder.glob(f"{bucket}-*.arrow"))
-            read = [pl.read_ipc(file) for file in files]
+            read = [pl.scan_ipc(file, glob=False).collect() for file in files]
             yield [*read, *(_of(bucket, frame) for frame in self._wide)]
 
     def _spill(self, place: Path) -> None:

@@ -206,8 +206,9 @@ def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) 
         changed = _CHANGED.get(table, "since")
         query = f"SELECT * FROM {table} WHERE {changed} > {span.first} AND {changed} <= {span.last}"
     order = ", ".join(f'"{one}"' for one in KEYS.get(table, ("id",)))
+    quoted = str(path).replace("'", "''")
     found = database.execute(
-        f"COPY ({query} ORDER BY {order}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"
+        f"COPY ({query} ORDER BY {order}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)"
     ).fetchall()
     return int(found[0][0])
 

@@ -94,7 +94,7 @@ def table(lake: Lake, of: Manifest, name: str, cache: Path) -> "pl.LazyFrame":
     if not parts:
         names = sorted({one.table for one in of.parts})
         raise UsageError(f"no table {name!r} was published: {', '.join(names) or 'none'} are there")
-    frames = [pl.scan_parquet(fetched(lake, one, cache)) for one in parts]
+    frames = [pl.scan_parquet(fetched(lake, one, cache), glob=False) for one in parts]
     whole = pl.concat(frames, how="diagonal")
     keys = KEYS.get(name, ("id",))
     if name in ("messages", "toolsets"):

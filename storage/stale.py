@@ -125,7 +125,7 @@ def _graded_otherwise(
     there = pl.read_parquet_schema(file)
     columns = [name for name in ("signals", "reward", "label") if name in there]
     rows = (
-        pl.scan_parquet(file)
+        pl.scan_parquet(file, glob=False)
         .filter(pl.col("trace_id").is_in(list(ids)))
         .select("id", "trace_id", "span_id", *columns)
         .collect()

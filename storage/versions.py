@@ -78,7 +78,7 @@ def _columns(home: Home, dataset: Dataset) -> "pl.DataFrame":
 
     file = home.path(dataset.path) / "rows.parquet"
     there = [name for name in BESIDE if name in pl.read_parquet_schema(file)]
-    beside = pl.read_parquet(file, columns=there)
+    beside = pl.read_parquet(file, columns=there, glob=False)
     kept = columns(home, dataset)
     return kept.hstack(beside) if kept.height == beside.height else narrow_columns(home, dataset)
 

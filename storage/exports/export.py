@@ -97,7 +97,12 @@ def kind_of(home: Home, dataset: Dataset) -> Kind:
     if dataset.product != "preferences":
         return "answer"
     file = home.path(dataset.path) / "rows.parquet"
-    paired = pl.scan_parquet(file).select(pl.col("pair_id").is_not_null().all()).collect().item()
+    paired = (
+        pl.scan_parquet(file, glob=False)
+        .select(pl.col("pair_id").is_not_null().all())
+        .collect()
+        .item()
+    )
     return "pair" if paired else "answer"
 
 

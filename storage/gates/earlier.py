@@ -56,7 +56,7 @@ def columns(home: Home, dataset: Dataset) -> "pl.DataFrame":
     from storage.dataset_rows import narrow_columns
 
     try:
-        return pl.read_parquet(home.path(dataset.path) / FILE)
+        return pl.read_parquet(home.path(dataset.path) / FILE, glob=False)
     except (OSError, pl.exceptions.PolarsError):
         frame = narrow_columns(home, dataset)
         return frame.select(one for one in COMPARED if one in frame.columns)

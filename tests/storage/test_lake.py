@@ -67,8 +67,9 @@ def test_a_key_is_put_once_and_comes_back_whole(lake: Lake) -> None:
     assert lake.put_new("a/b", b"one") and not lake.put_new("a/b", b"two")
     assert lake.get("a/b") == b"one" and [tuple(one) for one in lake.list("a/")] == [("a/b", 3)]
     assert list(lake.list("none/")) == []
-    with pytest.raises(KeyError):
-        lake.get("a/c")
+    for nothing in ("a/c", "a", "a/b/c"):
+        with pytest.raises(KeyError):
+            lake.get(nothing)
     lake.delete("a/b")
     lake.delete("a/b")
     assert list(lake.list("a/")) == []
@@ -173,6 +174,14 @@ def test_two_publishers_end_with_one_manifest_each_and_all_rows(home: Home, lake
     for one in threads:
         one.join()
     assert len(made) == 3 and len(rows(lake, home, "traces")) == 3
+
+
+def test_a_home_may_be_called_anything(tmp_path: Path) -> None:
+    home = Home(tmp_path / "it's [1]*")
+    stored(home, everything())
+    lake = open_lake(str(tmp_path / "la'ke?"))
+    publish(home, lake)
+    assert len(rows(lake, home, "traces")) == 1
 
 
 def test_a_lake_is_one_homes(home: Home, lake: Lake, tmp_path: Path) -> None:
