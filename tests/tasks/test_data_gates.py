@@ -1,4 +1,4 @@
-
+"""What a dataset before its gates is told."""
 
 
 def test_of_too_few_rows_it_is_said_which_rule_took_most() -> None:
