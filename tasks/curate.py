@@ -82,8 +82,7 @@ def heldout_of(turn: Turn) -> "Heldout":
     """Every held-out problem of every project of this home: none of them may be touched."""
     from storage.queries import problems
 
-    project = project_of(turn)
-    own = held_out_of(project) if is_online(project) else ()
+    own = held_out_of(project_of(turn))
     found = {one.id: one for one in (*problems(home(), split="heldout"), *own)}
     return held_apart(turn, found.values())
 

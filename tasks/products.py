@@ -14,10 +14,11 @@ import msgspec
 from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.project import load_project
 from flywheel.rows import TrainingRow
-from tasks.answered import graded, row_of
+from tasks.answered import allowed, graded, row_of
 from tasks.curate import heldout_of, leaks_in, rows_to_train, rules_of, selected, taken
 from tasks.data_gates import judge_dataset
 from tasks.known import known
+from tasks.mine import mined
 from tasks.preferences import compared, joined
 from tasks.recipes import product_of, recipe_of
 from tasks.rl_problems import held_out_of
@@ -52,6 +53,11 @@ def make(folder: str, product: Product) -> dict[str, Any]:
 
     commit(home())
     turn = turn_for(folder, product)
+    # Before the first turn nothing would be held out yet, and what is to be would be learnt from.
+    Inbox(home()).append(
+        mined(project_of(turn), turn.sequence, turn.at), name=f"mined-{turn.snapshot}"
+    )
+    commit(home())
     problems = training_problems(turn) if product == "problems" else []
     with Pool(home().pools) as pool:
         chosen = choose_rows(turn, product, problems, pool)
@@ -99,7 +105,7 @@ def choose_rows(
         rows, count = reviewed(turn)
         return Chosen(taken(turn, rows, count, pool), (), None)
     if product == "evaluation":
-        asked = held_out_of(project_of(turn))
+        asked = allowed(turn, held_out_of(project_of(turn)))
         posed = problem_rows({"": asked})
         count = RuleCount(rule="heldout", rows_in=len(posed), rows_out=len(posed))
         return Chosen(taken(turn, posed, count, pool), (), None)
@@ -110,11 +116,12 @@ def choose_rows(
 
 
 def training_problems(turn: Turn) -> list[str]:
-    """Every training problem that the store has of the project's environment."""
+    """Every training problem that the store has of the project's environment, and may be learnt
+    from."""
     from storage.queries import problems
 
     stored = problems(home(), environment_of(project_of(turn)).name, split="train")
-    return [one.id for one in stored]
+    return [one.id for one in allowed(turn, stored)]
 
 
 def reviewed(turn: Turn) -> tuple[Iterator[TrainingRow], RuleCount]:
