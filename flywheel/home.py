@@ -166,6 +166,11 @@ class Home:
         return self.root / "judge.sqlite"
 
     @property
+    def embeddings(self) -> Path:
+        """Signs of texts' embeddings, by digests of the texts: one SQLite file."""
+        return self.root / "embeddings.sqlite"
+
+    @property
     def locks(self) -> Path:
         return self.root / "locks"
 

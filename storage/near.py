@@ -7,8 +7,8 @@ Containment of Documents", 1997); bands of them find the pairs (Leskovec, Rajara
 "Mining of Massive Datasets", 3.4), of which each is compared. The same in any process.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from storage.shingles import shingled
 from storage.word_hashes import mixed
@@ -16,6 +16,8 @@ from storage.word_hashes import mixed
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Alike: TypeAlias = Callable[[NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.float64]]
 
 PLACES = 128
 """Of a signature: the estimate of a Jaccard of 0.8 has a standard deviation of 0.035."""
@@ -30,7 +32,7 @@ class Nearly(NamedTuple):
     """Parallel to the signatures: the number of the kept one that this one nearly equals; -1 = it
     is kept itself."""
     alike: "NDArray[np.float64]"
-    """Their estimated Jaccard; 0 where of is -1."""
+    """Their estimated Jaccard, or cosine; 0 where of is -1."""
 
 
 def signatures(texts: Sequence[str]) -> list[bytes | None]:
@@ -75,53 +77,68 @@ def bands_for(threshold: float, places: int = PLACES) -> tuple[int, int]:
     return found[-1] if found else (places, 1)
 
 
-def nearly(lines: "NDArray[np.uint16]", threshold: float) -> Nearly:
+def share_equal(one: "NDArray[np.uint16]", other: "NDArray[np.uint16]") -> "NDArray[np.float64]":
+    """Of places: what of two sets' signatures estimates their Jaccard."""
+    import numpy as np
+
+    found: NDArray[np.float64] = np.mean(one == other, axis=-1)
+    return found
+
+
+def nearly(
+    lines: "NDArray[np.uint16]",
+    threshold: float,
+    alike: "Alike" = share_equal,
+    bands: tuple[int, int] | None = None,
+) -> Nearly:
     """
     Args:
         lines: [sets, PLACES]; what comes first is kept where two are nearly equal.
-        threshold: the Jaccard from which they are.
+        threshold: of `alike`, from which they are.
+        bands: (bands, rows) in which they are looked for; None = as a Jaccard asks.
     """
     import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    count = len(lines)
-    of, alike = np.full(count, -1), np.zeros(count)
-    left, right = _pairs(lines, threshold)
+    count, measure = len(lines), _Measure(lines, threshold, alike)
+    found = Nearly(np.full(count, -1), np.zeros(count))
+    left, right = _pairs(measure, bands or bands_for(threshold))
     if not len(left):
-        return Nearly(of, alike)
+        return found
     graph = coo_array((np.ones(len(left), bool), (left, right)), shape=(count, count))
     _, cluster = connected_components(graph, directed=False)
     tangled = np.flatnonzero(np.bincount(cluster)[cluster] > 1)
     members = tangled[np.argsort(cluster[tangled], kind="stable")]
     ends = np.flatnonzero(np.diff(cluster[members], append=-1)) + 1
     for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        _keep_first(lines, members[start:end], threshold, of, alike)
-    return Nearly(of, alike)
+        _keep_first(measure, members[start:end], found)
+    return found
 
 
-def _keep_first(lines: "NDArray[np.uint16]", members: "NDArray[np.int64]", threshold: float,
-                of: "NDArray[np.int64]", alike: "NDArray[np.float64]") -> None:  # fmt: skip
+def _keep_first(measure: "_Measure", members: "NDArray[np.int64]", found: Nearly) -> None:
     """Of one cluster the first is kept and all go that nearly equal it; then of the others, and so
     on: a chain of small steps does not take away what is unlike the one that stays."""
+    import numpy as np
+
     for _ in range(KEPT):
         if len(members) < 2:
             return
         kept, others = members[0], members[1:]
-        score = _agreement(lines, others, lines[kept])
-        near = score >= threshold
-        of[others[near]], alike[others[near]] = kept, score[near]
+        score = measure.of(np.stack([np.full_like(others, kept), others], axis=1))
+        near = score >= measure.threshold
+        found.of[others[near]], found.alike[others[near]] = kept, score[near]
         members = others[~near]
 
 
 def _pairs(
-    lines: "NDArray[np.uint16]", threshold: float
+    measure: "_Measure", banded: tuple[int, int]
 ) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
     """Pairs that agree in a band and really are near: in each bucket every set with the first one
     and with the one before it, so that their number grows with the sets alone."""
     import numpy as np
 
-    bands, rows = bands_for(threshold)
+    (bands, rows), lines = banded, measure.lines
     found = [np.empty((0, 2), np.int64)]
     for band in range(bands):
         key = _key(lines[:, band * rows : (band + 1) * rows])
@@ -134,7 +151,7 @@ def _pairs(
         first = order[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]
         for other in (first[same], order[same - 1]):
             pairs = np.stack([other, order[same]], axis=1)
-            found.append(pairs[_near(lines, pairs, threshold)])
+            found.append(pairs[measure.of(pairs) >= measure.threshold])
     pairs = np.unique(np.concatenate(found), axis=0)
     return pairs[:, 0], pairs[:, 1]
 
@@ -148,26 +165,19 @@ def _key(band: "NDArray[np.uint16]") -> "NDArray[np.uint64]":
     return key
 
 
-def _near(
-    lines: "NDArray[np.uint16]", pairs: "NDArray[np.int64]", threshold: float
-) -> "NDArray[np.bool_]":
-    import numpy as np
+class _Measure(NamedTuple):
+    lines: "NDArray[np.uint16]"
+    threshold: float
+    alike: "Alike"
 
-    near = np.empty(len(pairs), bool)
-    for start in range(0, len(pairs), _CHUNK):
-        some = pairs[start : start + _CHUNK]
-        score = (lines[some[:, 0]] == lines[some[:, 1]]).mean(axis=1)
-        near[start : start + _CHUNK] = score >= threshold
-    return near
+    def of(self, pairs: "NDArray[np.int64]") -> "NDArray[np.float64]":
+        """How much alike the two of each pair are."""
+        import numpy as np
 
-
-def _agreement(
-    lines: "NDArray[np.uint16]", members: "NDArray[np.int64]", line: "NDArray[np.uint16]"
-) -> "NDArray[np.float64]":
-    import numpy as np
-
-    score = np.empty(len(members))
-    for start in range(0, len(members), _CHUNK):
-        some = members[start : start + _CHUNK]
-        score[start : start + _CHUNK] = (lines[some] == line).mean(axis=1)
-    return score
+        score = np.empty(len(pairs))
+        for start in range(0, len(pairs), _CHUNK):
+            some = pairs[start : start + _CHUNK]
+            score[start : start + _CHUNK] = self.alike(
+                self.lines[some[:, 0]], self.lines[some[:, 1]]
+            )
+        return score

@@ -7,6 +7,7 @@ a person can read) or null where it stays. It depends on frame, parameters and `
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
@@ -43,6 +44,8 @@ class Known:
     old."""
     earlier: tuple[str, ...] = ()
     """Ids of the project's earlier accepted datasets, the last one first."""
+    embeddings: Path | None = None
+    """The file of what endpoints said of texts before: it saves asking again."""
 
 
 def listed(value: object) -> object:
