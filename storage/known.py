@@ -76,7 +76,10 @@ def known_of(
     seen = {"project": traffic, "until": _LAST if until is None else until}
     with reading(home) as database:
         if database is None:
-            return Known(project=project, deployments=_own([champion]), base=champion.base_model)
+            return Known(
+                project=project, deployments=_own([champion]), base=champion.base_model,
+                embeddings=home.embeddings,
+            )  # fmt: skip
         clusters = reviews = {}
         made = [
             msgspec.json.decode(body, type=Deployment)
@@ -100,6 +103,7 @@ def known_of(
         reviews=reviews,
         now=now,
         earlier=_accepted([body for (body,) in bodies], product, run_id),
+        embeddings=home.embeddings,
     )
 
 
