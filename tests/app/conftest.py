@@ -1,14 +1,17 @@
 """One promoted home for all tests of the commands, made by the commands themselves."""
 
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.app.calling import Said, call
+from tests.app.calling import ROOT, Said, call, surroundings
 from tests.promoted import SORTING as SORTING
 from tests.promoted import Promoted, load_traffic
 from tests.promoted import deliver as deliver
@@ -34,6 +37,29 @@ def traffic() -> ModuleType:
 def promoted(tmp_path_factory: pytest.TempPathFactory) -> Promoted:
     """A home whose project was turned once, by the command, and promoted."""
     return promoted_of(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def prefect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """PREFECT_API_URL for commands whose own server, which takes seconds to start, is not what is
+    looked at; where a command has one of its own: `promoted`, and turns that are stopped."""
+    place = tmp_path_factory.mktemp("prefect")
+    said, log = place / "url", place / "log"
+    with log.open("wb") as errors:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", "--said", str(said)],
+            env=surroundings(place / "home", PREFECT_HOME=str(place / "prefect")),
+            cwd=ROOT,
+            stderr=errors,
+        )
+    try:
+        while not said.exists():
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.05)
+        yield said.read_text()
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.fixture

@@ -161,7 +161,9 @@ def test_a_turn_is_one_object_for_scripts_and_lines_for_people(promoted: Promote
 
 
 @slow
-def test_status_and_lineage_tell_of_the_promotion(flywheel: Flywheel, promoted: Promoted) -> None:
+def test_status_and_lineage_tell_of_the_promotion(
+    flywheel: Flywheel, promoted: Promoted, prefect_url: str
+) -> None:
     status = flywheel("status", "--json", home=promoted.home).object()
     project = status["projects"]["sorting"]
     assert (project["champion"], project["previous"], project["turn"]) == (
@@ -178,7 +180,9 @@ def test_status_and_lineage_tell_of_the_promotion(flywheel: Flywheel, promoted: 
     trace = next(link["id"] for link in chain["links"] if link["kind"] == "trace")
     back = flywheel("lineage", trace, "--json", home=promoted.home).object()
     assert "sorting-v1" in [link["id"] for link in back["links"]]
-    ingested = flywheel("ingest", promoted.project, "--json", home=promoted.home)
+    ingested = flywheel(
+        "ingest", promoted.project, "--json", home=promoted.home, PREFECT_API_URL=prefect_url
+    )
     assert ingested.code == 0 and ingested.object()["segments"] == 0
 
 

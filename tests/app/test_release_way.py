@@ -45,12 +45,12 @@ def project(promoted: Promoted, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_candidate_earns_its_place_and_loses_it(
-    project: Path, promoted_home: Path, traffic: ModuleType
+    project: Path, promoted_home: Path, traffic: ModuleType, prefect_url: str
 ) -> None:
     home = promoted_home
 
     def said(name: str, *more: object) -> Said:
-        found = call(name, project, *more, home=home)
+        found = call(name, project, *more, home=home, PREFECT_API_URL=prefect_url)
         assert found.code == 0, found
         return found
 
@@ -58,14 +58,14 @@ def test_a_candidate_earns_its_place_and_loses_it(
     with serving(project, home) as served:
         turned = said("turn", "--json").object()
         assert (turned["canary"], turned["deployment"]) == (True, "sorting-v0"), turned["reason"]
-        up = until_decided(home, project, served.said["url"], traffic, upwards=True)
+        up = until_decided(home, project, served.said["url"], traffic, prefect_url, upwards=True)
         assert (up["challenger"], up["decided"]) == ("sorting-v2", "promoted")
         assert up["low"] > 0 and min(up["units"]) >= 10
         assert served.answered_by() == "sorting-v2"
 
         assert "sorting-v0" in said("rollback").out
         said("release", "--version", "2", "--canary", "50%")
-        down = until_decided(home, project, served.said["url"], traffic, upwards=False)
+        down = until_decided(home, project, served.said["url"], traffic, prefect_url, upwards=False)
         assert (down["challenger"], down["decided"]) == ("sorting-v2", "rolled_back")
         assert down["high"] < 0 and served.answered_by() == "sorting-v0"
     assert canary_of(Home(home), "sorting") is None
@@ -74,7 +74,7 @@ def test_a_candidate_earns_its_place_and_loses_it(
 @pytest.mark.slow
 def test_a_turns_candidate_is_asked_copies_and_then_answers_its_share(
     project: Path, promoted: Promoted, promoted_home: Path, traffic: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, prefect_url: str,
 ) -> None:  # fmt: skip
     """The turn's step for what has passed its gates, with the candidate of the turn that was."""
     monkeypatch.setenv("FLYWHEEL_HOME", str(promoted_home))
@@ -90,7 +90,8 @@ def test_a_turns_candidate_is_asked_copies_and_then_answers_its_share(
         )  # fmt: skip
         said = let_in(turn, route.previous, {"reason": "better", "smoke": []})
         assert said["waiting"] and "is asked copies of 50.0%" in said["reason"]
-        went_on = until_decided(promoted_home, project, served.said["url"], traffic, upwards=True)
+        url = served.said["url"]
+        went_on = until_decided(promoted_home, project, url, traffic, prefect_url, upwards=True)
         assert (went_on["says"], went_on["decided"]) == ("canary", "canary")
         assert went_on["pairs"] >= 10
     now = read(home).projects["sorting"]
@@ -102,12 +103,12 @@ def test_a_turns_candidate_is_asked_copies_and_then_answers_its_share(
 
 
 def until_decided(
-    home: Path, project: Path, url: str, traffic: ModuleType, *, upwards: bool
+    home: Path, project: Path, url: str, traffic: ModuleType, prefect_url: str, *, upwards: bool
 ) -> dict[str, Any]:
     """Customers come in batches, and each batch is graded, until the release is decided."""
     for batch in range(ENOUGH):
         ask_all(url, traffic, seed=100 + batch + ENOUGH * upwards, upwards=upwards)
-        graded = call("grade", project, "--json", home=home)
+        graded = call("grade", project, "--json", home=home, PREFECT_API_URL=prefect_url)
         assert graded.code == 0, graded
         found: dict[str, Any] = graded.object()["release"]
         if found["decided"]:
