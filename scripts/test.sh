@@ -1,11 +1,17 @@
 #!/bin/sh
-# The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests, two
-# groups at a time, the longest first. A group shares its servers and models. vLLM's environment is brought
-# meanwhile; without it the suite fails. So are those of two extras; without one its tests are skipped, and so are
-# those of verifiers where nobody called `make install-verifiers`: it brings a hundred packages.
+# The suite in tiers: fast first, so that a plain mistake is told within minutes; then the slow tests, three
+# groups at a time, the longest first: they wait for servers to start, so that two would leave a core idle. A group
+# shares its servers and models, all of them one promoted home. vLLM's environment is brought meanwhile; without it
+# the suite fails. So are those of two extras; without one its tests are skipped, and so are those of verifiers where
+# nobody called `make install-verifiers`: it brings a hundred packages.
 # Arguments: the venv's bin, a Python 3.11, vLLM's environment.
 set -eu
 bin=$1 python=$2 vllm=$3
+# Hundreds of processes import the same modules: compiled once, whatever the surroundings say.
+unset PYTHONDONTWRITEBYTECODE
+FLYWHEEL_TEST_SHARED=$(mktemp -d)
+export FLYWHEEL_TEST_SHARED
+trap 'rm -rf "$FLYWHEEL_TEST_SHARED"' EXIT
 sh scripts/install_vllm.sh "$python" "$vllm" cpu &
 installing=$!
 sh scripts/install_reasoning.sh "${bin%/bin}" || echo "the tests of reasoning-gym's generators are left out" >&2
@@ -22,10 +28,10 @@ wait "$extras"
 [ "$fast" -eq 0 ] || exit "$fast"
 export FLYWHEEL_TEST_VLLM=1
 
-groups='tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
-tests/app tests/browser
-tests/serving
-tests/flows/test_deployments.py tests/flows/test_postgres.py
+groups='tests/serving
+tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
 tests --ignore tests/examples --ignore tests/serving --ignore tests/app --ignore tests/browser --ignore tests/flows
+tests/app tests/browser
+tests/flows/test_deployments.py tests/flows/test_postgres.py
 tests/examples'
-echo "$groups" | xargs -P 2 -I{} sh scripts/test_group.sh "$bin" "{}"
+echo "$groups" | xargs -P 3 -I{} sh scripts/test_group.sh "$bin" "{}"

@@ -1,7 +1,10 @@
 """A home whose sorting project was turned once, by the command, and promoted: made once a test run,
-whoever asks for it. Tests that change it take a copy."""
+whoever asks for it; where scripts/test.sh names a folder, once for all its groups of tests, each of
+which has a copy. Tests that change it take a copy."""
 
 import importlib.util
+import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +12,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from filelock import FileLock
 
 from flywheel.home import Home
 from tests.app.calling import ROOT, Said, call
@@ -27,8 +31,21 @@ class Promoted(NamedTuple):
 def promoted_home(factory: pytest.TempPathFactory) -> Promoted:
     base = factory.getbasetemp()
     if base not in _made:
-        _made[base] = promote_in(factory.mktemp("promoted"))
+        own, shared = factory.mktemp("promoted"), os.environ.get("FLYWHEEL_TEST_SHARED")
+        _made[base] = copied(Path(shared), own) if shared else promote_in(own)
     return _made[base]
+
+
+def copied(shared: Path, own: Path) -> Promoted:
+    """The home in `shared`, made if it is not there yet, copied into `own`."""
+    said, place = shared / "turned.json", shared / "promoted"
+    with FileLock(shared / "promoted.lock"):
+        if not said.exists():
+            place.mkdir()
+            said.write_text(json.dumps(promote_in(place).turned))
+        turned = Said(*json.loads(said.read_text()))
+    shutil.copytree(place / "home", own / "home", symlinks=True)
+    return Promoted(own / "home", place / "sorting", turned)
 
 
 def promote_in(
