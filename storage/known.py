@@ -44,7 +44,8 @@ _SAMPLED = """SELECT run_id FROM traces
     WHERE project = $project AND origin = 'rollout' AND run_id IS NOT NULL
     ORDER BY since DESC, id LIMIT 1"""
 _UNWILLING = """SELECT id FROM traces WHERE id IN (SELECT unnest($ids))
-    AND (consent = 'denied' OR ($granted AND consent IS DISTINCT FROM 'granted'))"""
+    AND (consent = 'denied' OR ($granted AND consent IS DISTINCT FROM 'granted')
+        OR ($at IS NOT NULL AND expires <= $at))"""
 
 
 def known_of(
@@ -123,13 +124,15 @@ def _accepted(bodies: Sequence[str], product: Product, run_id: str | None) -> tu
     )  # fmt: skip
 
 
-def unwilling(home: Home, traces: Collection[str], *, granted: bool) -> set[str]:
-    """Those of `traces` that may not be learnt from: their senders said no, or (`granted`) have not
-    said yes."""
+def unwilling(
+    home: Home, traces: Collection[str], *, granted: bool, at: int | None = None
+) -> set[str]:
+    """Those of `traces` that may not be learnt from (`flywheel.consent`): their senders said no, or
+    (`granted`) have not said yes, or that they must be gone by `at`."""
     with reading(home) as database:
         if database is None:
             return set()
-        rows = _all(database, _UNWILLING, {"ids": sorted(traces), "granted": granted})
+        rows = _all(database, _UNWILLING, {"ids": sorted(traces), "granted": granted, "at": at})
     return {one for (one,) in rows}
 
 

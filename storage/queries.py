@@ -39,16 +39,21 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Of the project's recorded traces and effective feedback. Sampled answers do not enter."""
 
 
-def snapshot(home: Home, project: str) -> Snapshot:
-    """What there is now, to read from for as long as a turn takes."""
+def snapshot(home: Home, project: str, *, at: int | None = None) -> Snapshot:
+    """What there is now, to read from for as long as a turn takes.
+
+    Args:
+        at: nanoseconds; traces that must be gone by then do not enter the digest.
+    """
     with reading(home) as database:
         if database is None:
             return Snapshot(sequence=0, digest=digest([], []))
         sequence = _one(database, "SELECT coalesce(max(sequence), 0) FROM segments")
         traces = database.execute(
-            "SELECT id, digest FROM traces WHERE project = ? AND duplicate_of IS NULL "
-            f"AND origin IN {RECORDED} ORDER BY id",
-            [project],
+            "SELECT id, digest FROM traces WHERE project = $project AND duplicate_of IS NULL "
+            f"AND origin IN {RECORDED} AND ($at IS NULL OR expires IS NULL OR expires > $at) "
+            "ORDER BY id",
+            {"project": project, "at": at},
         ).fetchall()
         feedback = database.execute(
             f"SELECT id FROM ({_EFFECTIVE}) WHERE project = $project ORDER BY id",

@@ -65,7 +65,7 @@ def _spoken_of(turn: Turn, said: Sequence[str]) -> list[str]:
     if not found:
         return []
     new = []
-    for one in mined(project, turn.sequence):
+    for one in mined(project, turn.sequence, turn.at):
         old = stored.get(one.id)
         if old is not None and (old.answer, old.truth_from) != (one.answer, one.truth_from):
             new.append(replace(old, answer=one.answer, truth_from=one.truth_from))

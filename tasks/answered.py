@@ -1,13 +1,13 @@
 """Answers out of the store, with what is known of each: a trace, its grades, the problem it is of.
 
 Enter a turn and where answers come from; leave batches of them, and rows. Nothing is judged here,
-but what may not be learnt from does not come: whose sender said no, or, where [retention] asks for
-consent, has not said yes.
+but what may not be learnt from does not come (`flywheel.consent`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from flywheel.consent import why_not
 from flywheel.records import Grade, ModelCall, Problem, Span, Trace, main_spans
 from flywheel.rows import Signal, TrainingRow
 from tasks.grade import RECORDED
@@ -86,14 +86,24 @@ def willing(turn: Turn, batch: list[Answered]) -> list[Answered]:
 
     granted = project_of(turn).retention.consent == "granted"
     posed = {one.problem.trace_id for one in batch if one.problem and one.problem.trace_id}
-    said_no = unwilling(home(), posed, granted=granted) if posed else set[str]()
+    said_no = unwilling(home(), posed, granted=granted, at=turn.at) if posed else set[str]()
     return [
         one
         for one in batch
-        if one.trace.consent != "denied"
+        if why_not(one.trace, granted=granted, at=turn.at) is None
         and not (one.problem and one.problem.trace_id in said_no)
-        and not (granted and one.trace.origin in RECORDED and one.trace.consent != "granted")
     ]
+
+
+def allowed(turn: Turn, problems: Iterable[Problem]) -> list[Problem]:
+    """Those of `problems` that the store has whose traces may still be learnt from."""
+    from storage.known import unwilling
+
+    several = list(problems)
+    posed = {one.trace_id for one in several if one.trace_id}
+    granted = project_of(turn).retention.consent == "granted"
+    said_no = unwilling(home(), posed, granted=granted, at=turn.at) if posed else set[str]()
+    return [one for one in several if one.trace_id not in said_no]
 
 
 def lineages() -> dict[str, str]:

@@ -38,8 +38,8 @@ def known(turn: Turn) -> "Known":
 
 def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
     """Rows of the latest accepted datasets, of as many as the rule says; those whose senders took
-    their consent back, or that were graded otherwise since, are left out. What of them stays is the
-    rule's to say."""
+    their consent back, that must be gone by now, or that were graded otherwise since, are left out.
+    What of them stays is the rule's to say."""
     from storage.datasets import verified
     from storage.known import unwilling
     from storage.rules.rehearsal import Rehearsal
@@ -56,7 +56,8 @@ def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
         for batch in read_batches(home().datasets / turn.project / dataset / "rows.parquet"):
             asked = [row for row in batch if (row.label is not None) == labelled]
             asked = as_graded(turn, asked)
-            left = unwilling(home(), {row.trace_id for row in asked}, granted=granted)
+            ids = {row.trace_id for row in asked}
+            left = unwilling(home(), ids, granted=granted, at=turn.at)
             yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in left]
 
 

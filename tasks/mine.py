@@ -22,7 +22,7 @@ def mine_problems(turn: Turn) -> dict[str, Any]:
     from storage.inbox import Inbox
 
     project = project_of(turn)
-    problems = mined(project, turn.sequence)
+    problems = mined(project, turn.sequence, turn.at)
     Inbox(home()).append(problems, name=f"problems-{turn.run_id}")
     commit(home())
     train = [one for one in problems if one.split == "train"]
@@ -36,14 +36,15 @@ def mine_problems(turn: Turn) -> dict[str, Any]:
     return found
 
 
-def mined(project: Project, sequence: int) -> list[Problem]:
+def mined(project: Project, sequence: int, at: int | None = None) -> list[Problem]:
     """The problems that recorded traces pose, as they stood at that sequence of the ledger, with
-    what `flywheel problems mine` found out about them."""
+    what `flywheel problems mine` found out about them; of traces that may be learnt from at that
+    moment."""
     from environments.mining import Traffic
     from storage.queries import problems as stored
 
     traffic = Traffic(environment_of(project))
-    read_into(traffic, home(), project.traffic, sequence, project.labels)
+    read_into(traffic, home(), project, project.traffic, sequence, at)
     found = sided_as_before(traffic, home(), project)
     before = {one.id: one for one in stored(home(), traffic.environment.name)}
     return [_known(one, before.get(one.id)) for one in found]

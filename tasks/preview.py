@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from flywheel.consent import why_not
 from flywheel.project import load_project
 from flywheel.rows import TrainingRow, rows_in
+from tasks.answered import allowed
 from tasks.candidates import candidates
 from tasks.curate import rules_of, selected
 from tasks.known import known, rehearsed
@@ -98,14 +100,12 @@ def _no_candidate(turn: Turn, found: "Explained") -> str:
         return f"{project.name} learns from {project.traffic}, and it is of {found.project}"
     if found.origin == "evaluation":
         return "evaluations are never learnt from"
-    if found.consent == "denied":
-        return "its sender did not consent"
+    if why := why_not(found, granted=project.retention.consent == "granted", at=turn.at):
+        return why
     if source not in project.curate.sources:
         return f"[curate] sources does not name {source!r}"
     if source == "rollouts" and found.run_id != turn.run_id:
         return f"it is a rollout of run {found.run_id}, and the turn has its own"
-    if project.retention.consent == "granted" and found.consent != "granted":
-        return "its sender has not consented, which [retention] asks for"
     return "it has no answer that a row could be made of"
 
 
@@ -138,7 +138,7 @@ def _picked(turn: Turn) -> list[str]:
     from storage.queries import problems, sampled_problems
 
     project = project_of(turn)
-    stored = problems(home(), environment_of(project).name, split="train")
+    stored = allowed(turn, problems(home(), environment_of(project).name, split="train"))
     seen = sampled_problems(home(), turn.project, before_run=turn.run_id)
     return [one.id for one in choose(stored, project.problems.max_train, seen)]
 

@@ -5,11 +5,12 @@ Enter a project and a home; leave problems in the store, whose picks the next tu
 Invariant: mining again gives the same problems the same sides; only counts and picks may change.
 """
 
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from environments.picking import PassRate, Picked
-from flywheel.data_section import LabelsSection
+from flywheel.consent import why_not
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.progress import report
@@ -52,7 +53,8 @@ def mine_traffic(
     commit(home)
     environment = environment_of(project)
     traffic = Traffic(environment, since=since)
-    read_into(traffic, home, project.name, snapshot(home, project.name).sequence, project.labels)
+    sequence = snapshot(home, project.name).sequence
+    read_into(traffic, home, project, project.name, sequence, time.time_ns())
     posed = sided_as_before(traffic, home, project)
     asked = [one for one in posed if one.attributes["traffic"]]
     champion = champion_of(project).name
@@ -86,15 +88,19 @@ def sided_as_before(traffic: "Traffic", home: Home, project: Project) -> list[Pr
 
 
 def read_into(
-    traffic: "Traffic", place: Home, project: str, sequence: int, labels: LabelsSection
+    traffic: "Traffic", place: Home, project: Project, of: str, sequence: int, at: int | None
 ) -> None:
-    """Gives it the project's recorded traces and their feedback, a batch at a time."""
+    """Gives it the recorded traces of project `of` and their feedback, a batch at a time; not those
+    that may not be learnt from at that moment, which are counted."""
     from environments.mining import MINED
     from storage.queries import feedback_for, traces
 
-    batches = traces(place, project=project, origin=MINED, snapshot=sequence, batch=2000)
-    for batch in batches:
-        said = feedback_for(place, batch, snapshot=sequence, labels=labels)
+    granted = project.retention.consent == "granted"
+    for every in traces(place, project=of, origin=MINED, snapshot=sequence, batch=2000):
+        batch = [one for one in every if why_not(one, granted=granted, at=at) is None]
+        if went := len(every) - len(batch):
+            traffic.left_out["may not be learnt from: consent or expiry"] += went
+        said = feedback_for(place, batch, snapshot=sequence, labels=project.labels)
         for trace in batch:
             traffic.add(trace, said.get(trace.id, ()))
 

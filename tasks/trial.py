@@ -5,6 +5,7 @@ it was asked for and every gate lets it, a promotion. Its steps are a turn's, ke
 id: the hash of project, configuration, champion, weights and held-out problems.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,9 @@ def open_trial(trial: Trial, challenger: dict[str, Any]) -> tuple[Turn, list[str
     from storage.queries import snapshot
 
     project = load_project(Path(trial.folder))
-    champion, seen = champion_of(project), snapshot(home(), project.name)
+    champion, seen, at = champion_of(project), snapshot(home(), project.name), time.time_ns()
     configuration = configuration_of(project)
-    problems = mined(project, seen.sequence)
+    problems = mined(project, seen.sequence, at)
     ids = held_out(project, problems)
     known = (champion.name, champion.checkpoint_id, challenger["name"], challenger["checkpoint_id"])
     this = Turn(
@@ -77,6 +78,7 @@ def open_trial(trial: Trial, challenger: dict[str, Any]) -> tuple[Turn, list[str
         configuration=configuration,
         sequence=seen.sequence,
         snapshot=seen.digest,
+        at=at,
     )
     Inbox(home()).append(problems, name=f"problems-{this.run_id}")
     commit(home())

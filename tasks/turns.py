@@ -6,6 +6,7 @@ as its project, champion and configuration are what they were, whatever arrived 
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,10 @@ class Turn(Record, frozen=True, kw_only=True):
     """The store's ledger sequence when it started: later data waits for the next turn."""
     snapshot: str
     """Digest of the production traces and feedback up to then."""
+
+    at: int | None = None
+    """Nanoseconds, when it was opened: what must be gone by then it does not see. None = of an
+    earlier version: it sees all."""
 
     repeated: bool = False
     """The same turn has ended before: nothing has come or changed since."""
@@ -203,7 +208,8 @@ def configuration_of(project: Project) -> str:
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:
     from storage.queries import snapshot
 
-    seen = snapshot(home(), project.traffic)
+    at = time.time_ns()
+    seen = snapshot(home(), project.traffic, at=at)
     return Turn(
         run_id=digest(
             project.name, champion.name, champion.checkpoint_id, configuration, seen.digest
@@ -214,6 +220,7 @@ def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn
         configuration=configuration,
         sequence=seen.sequence,
         snapshot=seen.digest,
+        at=at,
     )
 
 

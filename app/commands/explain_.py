@@ -9,6 +9,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.consent import day
 
 if TYPE_CHECKING:
     from storage.explain import Explained
@@ -55,6 +56,8 @@ def lines(found: "Explained", now: dict[str, Any] | None) -> Iterator[str]:
         yield f"  stands for {len(found.copies)} copies: {', '.join(found.copies[:3])}"
     if found.consent is not None:
         yield f"  consent {found.consent}"
+    if found.expires is not None:
+        yield f"  must be gone by {day(found.expires)}"
     why = f": {'; '.join(found.fidelity_reasons)}" if found.fidelity_reasons else ""
     yield f"  fidelity {found.fidelity or 'unknown'}{why}"
     yield f"  reward {'unknown' if found.reward is None else format(found.reward, 'g')}"

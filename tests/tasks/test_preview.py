@@ -154,6 +154,22 @@ def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rule
         assert why in verdicts(str(desk), explained(home, name))["no_candidate"]
 
 
+def test_what_must_be_gone_when_the_turn_opens_is_no_candidate(home: Home, desk: Path) -> None:
+    filled(home)
+    before = turn_to_come(str(desk))
+    put(home, asked("good", expires=2 * DAY))
+    turn = turn_to_come(str(desk))
+    assert before.snapshot != turn.snapshot and turn.at is not None
+    assert {row.completion.text for row in rows_to_train(turn, {}, known(turn))} == {
+        "answer bad", "answer believed", "answer silent"
+    }  # fmt: skip
+    earlier = msgspec.structs.replace(turn, at=DAY)
+    assert len(list(rows_to_train(earlier, {}, known(earlier)))) == 4
+    now = verdicts(str(desk), explained(home, "good"))
+    assert now["no_candidate"] == "it was to be gone by 1970-01-03, as its sender said"
+    assert "  must be gone by 1970-01-03" in explain_lines(explained(home, "good"), now)
+
+
 def test_what_a_project_rehearses_is_among_its_candidates_and_an_unwilling_sender_is_not(
     home: Home, desk: Path
 ) -> None:

@@ -122,6 +122,28 @@ def test_a_turn_keeps_what_was_found_out_and_takes_the_picks_first(
     assert set(held_out(project, plain)) != picks
 
 
+def test_who_said_no_and_what_is_over_poses_no_problem(home: Home, project: Project) -> None:
+    from tasks.mine import mined
+
+    kept = msgspec.structs.replace(trace(2), consent="granted", expires=9)
+    Inbox(home).append([
+        msgspec.structs.replace(trace(0), consent="denied"),
+        msgspec.structs.replace(trace(1), expires=7),
+        kept,
+    ])  # fmt: skip
+    commit(home)
+    everything = 1 << 40
+
+    def posed(of: Project, at: int) -> set[str | None]:
+        return {one.trace_id for one in mined(of, everything, at)}
+
+    assert not {"t0", "t1"} & posed(project, 8) and len(posed(project, 8)) == 46
+    assert len(posed(project, 6)) == 47 and len(posed(project, 9)) == 45
+    with (project.folder / "flywheel.toml").open("a") as file:
+        file.write('[retention]\nconsent = "granted"\n')
+    assert posed(load_project(project.folder), 8) == {"t2"}
+
+
 def test_an_empty_home_and_bad_words_are_told(home: Home, project: Project) -> None:
     for segment in Inbox(home).pending():
         segment.unlink()
