@@ -122,7 +122,7 @@ def traces(
 def _next(last: Sequence[Trace], most: int) -> int:
     """How many traces come next, so that they fit in memory: by what every 64th of these has."""
     some = last[::64]
-    mean = sum(len(msgspec.msgpack.encode(one)) for one in some) / max(len(some), 1)
+    mean = sum(len(msgspec.json.encode(one)) for one in some) / max(len(some), 1)
     return min(most, max(_LEAST, int(_BYTES / max(mean, 1))))
 
 
