@@ -85,8 +85,8 @@ class Pool:
         # which they came.
         apart = ("reward", "weight", "source", "rehearsed", "at", "confirmed_by", "signals")
         whole = pl.concat(self._narrow) if self._narrow else narrow([]).with_columns(wide=None)
-        self._narrow = [whole]
-        return whole.sort(*ORDER, *apart, maintain_order=True)
+        self._narrow = [whole.sort(*ORDER, *apart, maintain_order=True)]
+        return self._narrow[0]
 
     def rows(self, chosen: "pl.DataFrame") -> Iterator["pl.DataFrame"]:
         """The wide rows of `chosen` (columns `wide` and `weight`, which is theirs from now on), as
