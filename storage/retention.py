@@ -54,11 +54,29 @@ def expire(
     """
     resume(home)
     flag_later(home)
+    asked = due(home, project, section, now=now)
+    return None if asked is None else erase(home, asked, by=by, reason=why(project))
+
+
+def due(home: Home, project: str, section: RetentionSection, *, now: int) -> Asked | None:
+    """What an erasure of what is over is asked for. None = nothing is."""
     ids = over(home, project, section, now=now)
     if not ids:
         return None
-    asked = Asked(kind="retention", value=project, project=project, ids=tuple(ids))
-    return erase(home, asked, by=by, reason=f"[retention] of {project}, or their sender's word")
+    return Asked(kind="retention", value=project, project=project, ids=tuple(ids))
+
+
+def why(project: str) -> str:
+    return f"[retention] of {project}, or their sender's word"
+
+
+def projects(home: Home) -> list[str]:
+    """Those that the store has traces of."""
+    with reading(home) as database:
+        if database is None:
+            return []
+        rows = database.execute("SELECT DISTINCT project FROM traces ORDER BY project").fetchall()
+    return [one for (one,) in rows]
 
 
 def _since(days: float | None, now: int) -> int:
