@@ -5,7 +5,7 @@ said: under `flywheel.*`, or under the usual names, also inside metadata. What a
 the command line counts where the sender said nothing; a refused consent always.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -62,6 +62,23 @@ def owned(trace: Trace, told: Belonging = NOBODY) -> Trace:
     if ends and min(ends) != trace.expires:
         changes["expires"] = min(ends)
     return msgspec.structs.replace(trace, **changes) if changes else trace
+
+
+def held_keys(trace: Trace, paths: Iterable[str]) -> list[str]:
+    """Those of `paths` whose value, an attribute of the trace or of a span, one of its fields has:
+    each as often as it does."""
+    told = [(path, field) for path in paths if (field := _role(path)) in _NAMES]
+    if not told:
+        return []
+    held = []
+    for attributes in (trace.attributes, *(span.attributes for span in trace.spans)):
+        for path, field in told:
+            said: dict[str, Any] = {}
+            if path in attributes:
+                _take(said, field, attributes[path])
+            if field in said and said[field] == getattr(trace, field):
+                held.append(path)
+    return held
 
 
 def expiry(text: str) -> int:

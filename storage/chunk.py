@@ -12,7 +12,7 @@ from typing import Any
 
 from flywheel.errors import BadRecord
 from flywheel.records import Feedback, Trace
-from storage.belonging import NOBODY, Belonging, owned
+from storage.belonging import NOBODY, Belonging, held_keys, owned
 from storage.formats import FORMATS
 from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
@@ -128,15 +128,23 @@ def _add(
 
 def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: int) -> None:
     read.formats[name] += 1
+    held: Counter[str] = Counter()
     for trace in parsed.traces:
         read.spans += len(trace.spans)
-        _give(read, owned(trace, read.told))
+        trace = owned(trace, read.told)
+        if parsed.unmapped:
+            held.update(held_keys(trace, parsed.unmapped))
+        _give(read, trace)
     for said in parsed.feedback:
         _give(read, said)
     read.traces += len(parsed.traces)
     read.feedback += len(parsed.feedback)
     if parsed.unmapped:
         read.unmapped.update(parsed.unmapped)
+        read.unmapped.subtract(held & Counter(parsed.unmapped))
+        for key in held:
+            if not read.unmapped[key]:
+                del read.unmapped[key]
     read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
 
 

@@ -38,6 +38,7 @@ class Keeping:
         if not refused:
             return data
         read.refused = len(refused)
+        read.spans -= sum(len(one.spans) for one in refused if isinstance(one, Trace))
         gone = set(map(id, refused))
         staying = [one for one in read.records if id(one) not in gone]
         made = bytearray(data)

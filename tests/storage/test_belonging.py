@@ -63,6 +63,20 @@ def test_an_import_is_told_whose_it_is(home: Home, tmp_path: Path) -> None:
         expiry("soon")
 
 
+def test_what_a_trace_is_told_to_be_by_is_not_counted_as_unmapped(
+    home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl"
+    said = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+    row = {**said, "user": "ada", "expires": "2027-01-31", "team": "red"}
+    other = {"messages": [{"role": "user", "content": "r"}, *said["messages"][1:]],
+             "user": ["not", "read"], "user_id": "bob"}  # fmt: skip
+    path.write_text(json.dumps(row) + "\n" + json.dumps(other))
+    report = import_path(home, path, project="p")
+    assert report.unmapped_fields == {"team": 1, "user": 1}
+    assert sorted(str(one.user) for one in _all(home)) == ["ada", "bob"]
+
+
 def _all(home: Home) -> list[Trace]:
     found = [one for batch in traces(home) for one in batch]
     return sorted(found, key=lambda one: str(one.tenant) if one.tenant else "")

@@ -173,6 +173,7 @@ def test_what_comes_again_is_refused_and_what_is_new_is_not(
     assert commit(home).refused == 2
     again = import_path(home, tmp_path / "export.jsonl", project="shop")
     assert (again.refused, again.traces) == (3, 0)
+    assert again.duplicates == again.readable - 3, "what is refused is no duplicate beside"
     assert looked_through(home.root, *ADA) == []
     Inbox(home).append([spoken("anew", question="hello", user="ada", start=receipt.at + 1)])
     assert commit(home).traces == 1
