@@ -91,6 +91,8 @@ def _shift(name: str, before: "pl.Series", after: "pl.Series") -> Shift:
         "after": sides[1].len(),
     }
     if not all(side.len() for side in sides):
+        if not any(side.len() for side in sides):
+            return Shift(**about, reason="neither dataset says it")
         missing = "earlier" if not sides[0].len() else "new"
         return Shift(**about, reason=f"the {missing} dataset does not say it")
     names, counts = _numbers(before, after) if numeric else _kinds(before, after)

@@ -58,5 +58,7 @@ def test_what_one_side_does_not_know_is_compared_with_nothing() -> None:
     language = shifts(before, after)[-1]
     assert (language.psi, language.reason) == (None, "the earlier dataset does not say it")
     assert not language.beyond(0.0)
+    assert shifts(after, before)[-1].reason == "the new dataset does not say it"
+    assert shifts(before, before)[-1].reason == "neither dataset says it"
     partly = after.with_columns(prompt_tokens=pl.Series([None] * 10 + [100] * 10, dtype=pl.Int64))
     assert shifts(before, partly)[0].bins[-1].name == "unknown"

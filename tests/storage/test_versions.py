@@ -23,7 +23,12 @@ def made(home: Home, rows: list[TrainingRow], *rules: RuleSpec) -> Dataset:
 
 
 def long(k: int) -> TrainingRow:
-    return a_row(k, completion=say("assistant", f"{k} " * 400), tokens=None, slice="<i>other</i>")
+    return a_row(
+        k,
+        completion=say("assistant", f"{k} " * 400),
+        tokens=None,
+        slice="<i>other</i> and more words",
+    )
 
 
 def test_rows_rules_and_distributions_are_held_beside_each_other(tmp_path: Path) -> None:
@@ -47,7 +52,8 @@ def test_rows_rules_and_distributions_are_held_beside_each_other(tmp_path: Path)
     assert {one.column for one in found.shifted} == {"answer_tokens", "slice"}
     assert {one.column: one.reason for one in found.shifts}["source"] is not None
     shown = page(found)
-    assert "&lt;i&gt;other&lt;/i&gt;" in shown and "<i>" not in shown
+    assert "…<title>&lt;i&gt;other&lt;/i&gt; and more words</title>" in shown
+    assert "<i>" not in shown
     assert "http" not in shown and "<script" not in shown
 
 
