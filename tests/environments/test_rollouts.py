@@ -174,11 +174,11 @@ def test_messages_keep_calls_results_null_and_empty_content() -> None:
 
 def test_a_prompt_that_was_not_kept_whole_is_not_sent(engine: Any) -> None:
     torn = Message(role="user", parts=(Text(text="see"), File(digest="d")))
-    with pytest.raises(BadRecord, match="File"):
+    with pytest.raises(BadRecord, match="file"):
         to_chat([torn])
     problem = Problem(environment="e", messages=(torn,))
     traces = run(engine.url, problems=[problem, PROBLEMS[0]])
-    assert ["File" in (trace.spans[0].error or "") for trace in traces] == [
+    assert ["kind file" in (trace.spans[0].error or "") for trace in traces] == [
         True,
         True,
         False,

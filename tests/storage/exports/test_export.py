@@ -140,7 +140,7 @@ def test_what_a_layout_cannot_hold_is_counted_with_its_reason(tmp_path: Path) ->
     for layout in ("chat", "sharegpt", "huggingface", "verl", "verifiers"):
         done, _ = exported(tmp_path, layout, dataset)
         ((why, count),) = done.left_out.items()
-        assert (done.items, count) == (1, 1) and "Image" in why
+        assert (done.items, count) == (1, 1) and "image" in why
         assert f"1: {why}" in (tmp_path / layout / "README.md").read_text()
     done, file = exported(tmp_path, "parquet", dataset)
     assert done.items == 2 and not done.left_out

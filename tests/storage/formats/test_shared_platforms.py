@@ -147,7 +147,7 @@ TABLE: dict[str, Expected] = {
     "langsmith_anthropic_managed/anthropic_managed_mcp_tools_reject.jsonl": Expected(
         "anthropic_sessions", 1, 1, 5
     ),
-    "mlflow_trace/mlflow-traces-1.json": Expected("mlflow", 7, 7, 21, 5),
+    "mlflow_trace/mlflow-traces-1.json": Expected("mlflow", 7, 7, 21, 4),
     "mlflow_trace/mlflow-traces-2.json": Expected("mlflow", 7, 7, 19, 5),
     "mlflow_trace/one-trace.json": Expected("mlflow", 1, 1, 5, 1),
     "litellm/gcs_standard_logging_payload.json": Expected("litellm", 1, 1, 1, 1),
