@@ -7,6 +7,7 @@ last model call, the one whose answer is trained on.
 
 from collections.abc import Iterator
 
+from flywheel.plain import article
 from flywheel.records import (
     Choice,
     Fidelity,
@@ -75,7 +76,7 @@ def _broken(span: Span, call: ModelCall, served: bool) -> Iterator[str]:
     for message in (*call.input, choice.message):
         for part in message.parts:
             if type(part) not in _SOUND and isinstance(part, Truncated):
-                yield f"a {message.role} message was truncated from {part.size} bytes"
+                yield f"{article(message.role)} message was truncated from {part.size} bytes"
 
 
 def _token_fault(choice: Choice) -> str | None:
@@ -106,14 +107,15 @@ def _unclear(call: ModelCall) -> Iterator[str]:
         yield "tools were not recorded though they were called"
     for message in messages:
         if not message.parts and message.role != "assistant":
-            yield f"a {message.role} message has no content"
+            yield f"{article(message.role)} message has no content"
         for part in message.parts:
             if type(part) in _SOUND:
                 continue
             if isinstance(part, Unknown):
-                yield f"a {message.role} message has a part of unknown kind {part.kind}"
+                yield f"{article(message.role)} message has a part of unknown kind {part.kind}"
             elif isinstance(part, Image | File) and part.url is None and part.digest is None:
-                yield f"a {message.role} message has an {type(part).__name__.lower()} not kept"
+                what = article(type(part).__name__.lower())
+                yield f"{article(message.role)} message has {what} not kept"
 
 
 def _says(message: Message) -> bool:

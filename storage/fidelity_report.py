@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
         "raise the logger's limit on attributes and bodies, so that messages are logged whole",
     ),
     "no_prompt": Kind(
-        r"^no prompt|^a \w+ message has no content", "the prompt is missing or has holes",
+        r"^no prompt|^an? \w+ message has no content", "the prompt is missing or has holes",
         "log the request's messages (OTLP: turn the capture of message content on)",
     ),
     "no_tools": Kind(
@@ -65,7 +65,7 @@ KINDS: dict[str, Kind] = {
         "log the request's `tools` (OTLP: gen_ai.tool.definitions)",
     ),
     "media": Kind(
-        r"has an (image|file) not kept", "images or files were not kept",
+        r"has an? (image|file) not kept", "images or files were not kept",
         "log images and files as data or as an address that stays",
     ),
     "unknown_part": Kind(

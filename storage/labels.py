@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import seed_of
+from flywheel.plain import many
 from flywheel.records import Record
 from flywheel.reviews import GOLD, NAME, SETTLES, STANDING, Label, State, label_of, one_person
 from storage.database import reading
@@ -129,7 +130,7 @@ def agreement(found: list[Vote]) -> Alpha:
     table = np.array([counts[key] for key in sorted(counts) if sum(counts[key]) > 1])
     if len(table) < LEAST_UNITS:
         return Alpha(alpha=None, units=len(table), reason=(
-            f"{len(table)} answers were judged by two people, at least {LEAST_UNITS} are needed"
+            f"{many(len(table), 'answer')} judged by two people, at least {LEAST_UNITS} are needed"
         ))  # fmt: skip
     alpha = _alpha(table)
     if alpha is None:

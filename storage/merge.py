@@ -121,7 +121,8 @@ def judged(trace: Trace) -> Trace:
     fidelity, reasons = judge(trace)
     absent = missing_parents(trace)
     if absent:
-        reasons = (*reasons, f"incomplete: {len(absent)} parent spans have not come ({absent[0]})")
+        missing = "1 parent span has" if len(absent) == 1 else f"{len(absent)} parent spans have"
+        reasons = (*reasons, f"incomplete: {missing} not come ({absent[0]})")
     return msgspec.structs.replace(trace, fidelity=fidelity, fidelity_reasons=reasons)
 
 

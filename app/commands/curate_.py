@@ -8,6 +8,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start, turnable
+from flywheel.plain import many
 
 WIDTH = 56
 """Characters of a prompt, or an answer, on a line."""
@@ -34,7 +35,7 @@ def command(project: Path, preview: bool, as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        echo(f"dataset {found['dataset']}: {found['rows']} rows")
+        echo(f"dataset {found['dataset']}: {many(found['rows'], 'row')}")
 
 
 def _look(project: Path, as_json: bool) -> None:
@@ -61,7 +62,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
             yield f"  - trace {one['trace_id'][:12]}: {one['reason']}"
             yield f"    {_said(one)}"
     few = "" if found["rows"] >= found["wanted"] else f", at least {found['wanted']} are wanted"
-    yield f"\nthe dataset would have {found['rows']:,} rows{few}" + (":" if found["kept"] else "")
+    rows = many(found["rows"], "row")
+    yield f"\nthe dataset would have {rows}{few}" + (":" if found["kept"] else "")
     for one in found["kept"]:
         reward = "" if one["reward"] is None else f", reward {one['reward']:g}"
         by = f", confirmed by {one['confirmed_by']}" if one["confirmed_by"] else ""

@@ -11,6 +11,7 @@ from app.cli import echo, echo_json
 from app.start import start
 from flywheel.errors import Refused
 from flywheel.lineage import Product
+from flywheel.plain import many
 from storage.exports import LAYOUTS
 
 if TYPE_CHECKING:
@@ -244,6 +245,6 @@ def not_retired(dataset: "Dataset") -> "Dataset":
 
 
 def written(done: "Exported") -> Iterator[str]:
-    yield f"{done.items:,} lines in {done.folder}: {', '.join(done.files)}"
+    yield f"{many(done.items, 'line')} in {done.folder}: {', '.join(done.files)}"
     for why, count in done.left_out.items():
         yield f"  left out: {count:,}, {why}"

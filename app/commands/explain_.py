@@ -10,6 +10,7 @@ import msgspec
 from app.cli import echo, echo_json
 from app.start import start
 from flywheel.consent import day
+from flywheel.plain import many
 
 if TYPE_CHECKING:
     from storage.explain import Explained
@@ -53,7 +54,8 @@ def lines(found: "Explained", now: dict[str, Any] | None) -> Iterator[str]:
     if found.asked in found.copies:
         yield f"  {found.asked} is a copy of it: it is counted once, as this one"
     elif found.copies:
-        yield f"  stands for {len(found.copies)} copies: {', '.join(found.copies[:3])}"
+        copies = many(len(found.copies), "copy", "copies")
+        yield f"  stands for {copies}: {', '.join(found.copies[:3])}"
     if found.consent is not None:
         yield f"  consent {found.consent}"
     if found.expires is not None:

@@ -10,6 +10,7 @@ import msgspec
 from app.cli import echo, echo_json
 from app.start import start
 from flywheel.errors import UsageError
+from flywheel.plain import many
 
 if TYPE_CHECKING:
     from storage.fidelity_report import SourceFidelity
@@ -43,7 +44,7 @@ def command(project: str | None, source: str | None, as_json: bool) -> None:
 
 
 def lines(one: "SourceFidelity") -> Iterator[str]:
-    yield f"{one.project}  {one.source}: {one.traces:,} traces"
+    yield f"{one.project}  {one.source}: {many(one.traces, 'trace')}"
     shares = (f"{getattr(one, name) / one.traces:.0%} {name.replace('_', ' ')}"
               for name in ("trainable", "renderable", "view_only"))  # fmt: skip
     usage = f"; tokens stated for {one.usage_known / one.calls:.0%} of calls" if one.calls else ""
@@ -51,7 +52,8 @@ def lines(one: "SourceFidelity") -> Iterator[str]:
     for reason in one.reasons:
         alone = f", {reason.alone:,} for no other reason" if reason.alone else ""
         said = textwrap.shorten(reason.said, 90, placeholder=" …")
-        yield f"  {reason.traces:,} {reason.what}{alone} (as {reason.example[:12]}: {said})"
+        counted = many(reason.traces, "trace")
+        yield f"  {counted}: {reason.what}{alone} (as {reason.example[:12]}: {said})"
         if reason.remedy:
             yield from textwrap.wrap(
                 reason.remedy, 96, initial_indent="    → ", subsequent_indent="      "

@@ -9,6 +9,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start, turnable
+from flywheel.plain import many
 
 
 @click.command("grade")
@@ -78,7 +79,7 @@ def _lines(found: dict[str, Any], since: str | None, until: str | None) -> Itera
 
 def _heard(judged: dict[str, Any]) -> Iterator[str]:
     traces, informing, usd = (judged[name] for name in ("traces", "informing", "cost_usd"))
-    parts = [f"{traces} traces judged"]
+    parts = [f"{many(traces, 'trace')} judged"]
     if informing:
         parts.append("informing only" if informing == traces else f"{informing} informing only")
     parts.append("cost not known" if usd is None else f"${usd:.4f}")

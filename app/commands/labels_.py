@@ -10,6 +10,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 if TYPE_CHECKING:
     from flywheel.home import Home
@@ -111,15 +112,16 @@ def _gold(home: "Home", trace: str, verdict: str, by: str) -> dict[str, Any]:
 
 def _show(project: str, found: "Report", wanted: float) -> None:
     states = ", ".join(f"{count} {state}" for state, count in found.answers.items() if count)
-    echo(f"{project}: {states or 'nothing reviewed yet'}; {found.wanted} reviewers an answer, "
-         f"{found.gold} gold items")  # fmt: skip
+    people, gold = many(found.wanted, "reviewer"), many(found.gold, "gold item")
+    echo(f"{project}: {states or 'nothing reviewed yet'}; {people} an answer, {gold}")
     alpha = found.alpha
     if alpha.alpha is None:
         echo(f"Krippendorff's alpha: unknown, {alpha.reason}")
     else:
         ends = "" if alpha.low is None else f" ({alpha.low:+.2f} to {alpha.high:+.2f})"
         under = "" if found.trusted else f", under the {wanted:g} that [labels] agreement wants"
-        echo(f"Krippendorff's alpha: {alpha.alpha:+.2f}{ends} over {alpha.units} answers{under}")
+        over = f" over {many(alpha.units, 'answer')}"
+        echo(f"Krippendorff's alpha: {alpha.alpha:+.2f}{ends}{over}{under}")
     for one in found.reviewers:
         gold = "no gold seen"
         if one.accuracy is not None:

@@ -8,6 +8,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 _BAR = 24
 """Characters of the longest bar."""
@@ -39,8 +40,8 @@ def mine(project: Path, limit: int | None, since: str | None, as_json: bool) -> 
         return
     picked = found["picked"]
     echo(
-        f"{found['traces']} traces pose {found['problems']} problems, {found['heldout']} of them "
-        f"held out, {found['without_answer']} without a known answer"
+        f"{many(found['traces'], 'trace')}, {many(found['problems'], 'problem')}, "
+        f"{found['heldout']} of them held out, {found['without_answer']} without a known answer"
     )
     for reason, count in found["left_out"].items():
         echo(f"  left out: {count} {reason}")

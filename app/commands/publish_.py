@@ -5,6 +5,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 
 @click.command("publish")
@@ -20,4 +21,5 @@ def command(as_json: bool) -> None:
         return
     how = "anew" if found.whole else "more"
     echo(f"{found.url}: manifest {found.manifest} at sequence {found.sequence}, "
-         f"{found.parts} parts {how} with {found.rows} rows, {found.files} files")  # fmt: skip
+         f"{many(found.parts, 'part')} {how} with {many(found.rows, 'row')}, "
+         f"{many(found.files, 'file')}")  # fmt: skip

@@ -8,6 +8,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 
 @click.command("replay")
@@ -50,7 +51,7 @@ def command(
 
 
 def _tell(found: Mapping[str, Any]) -> None:
-    echo(f"{found['environment']}, grader {found['grader'][:12]}: {found['traces']} traces")
+    echo(f"{found['environment']}, grader {found['grader'][:12]}: {many(found['traces'], 'trace')}")
     for name, one in found["rewards"].items():
         echo(
             f"  {name:<24}{one['same']:>7} same {one['up']:>6} up {one['down']:>6} down "

@@ -5,6 +5,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 
 @click.command("send")
@@ -19,4 +20,4 @@ def command(as_json: bool) -> None:
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:
-        echo(f"sent {found.segments} segments and {found.raw} raw objects")
+        echo(f"sent {many(found.segments, 'segment')} and {many(found.raw, 'raw object')}")

@@ -9,6 +9,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start
+from flywheel.plain import many
 
 
 @click.command("status")
@@ -30,8 +31,8 @@ def command(project: Path | None, as_json: bool) -> None:
     if waits["segments"] or waits["journal_bytes"]:
         kib = waits["journal_bytes"] / 1024
         echo(
-            f"waiting   {waits['segments']} segments, {kib:.1f} KiB of journal: the next turn "
-            "takes them in, or flywheel ingest now"
+            f"waiting   {many(waits['segments'], 'segment')}, {kib:.1f} KiB of journal: the next "
+            "turn takes them in, or flywheel ingest now"
         )
     else:
         echo("waiting   nothing")

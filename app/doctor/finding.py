@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from flywheel.home import Home
+from flywheel.plain import many as many
 from flywheel.records import Record
 from flywheel.settings import Settings
 
@@ -72,10 +73,6 @@ def ago(seconds: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
     return f"{max(0.0, seconds):.0f} seconds"
-
-
-def many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def size(count: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.doctor.finding import Case, Finding, ago, ok, size, warning, wrong
+from app.doctor.finding import Case, Finding, ago, many, ok, size, warning, wrong
 from flywheel.errors import CorruptFile
 from storage.moments import last_moment
 
@@ -235,7 +235,7 @@ def _strangers(root: Path) -> Iterator[Finding]:
     ]
     if shut:
         yield wrong(
-            f"{len(shut)} files of the home cannot be written by {_me()}: "
+            f"{many(len(shut), 'file')} of the home cannot be written by {_me()}: "
             f"{_some([str(path.relative_to(root)) for path in shut])}",
             f"chown -R {_me()} {root}",
         )

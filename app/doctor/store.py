@@ -44,7 +44,7 @@ def store(case: Case) -> Iterator[Finding]:
         older = "flywheel ingest" in str(error)
         yield wrong(str(error), "flywheel ingest" if older else "bring this checkout up to date")
         return
-    told = ", ".join(f"{one['traces']} traces of {name}" for name, one in held.items())
+    told = ", ".join(f"{many(one['traces'], 'trace')} of {name}" for name, one in held.items())
     yield ok(f"the store opens, version {reached}, {size(home.database.stat().st_size)}: "
              f"{told or 'no traces yet'}")  # fmt: skip
 

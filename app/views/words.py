@@ -2,6 +2,7 @@
 
 import time
 
+from flywheel.plain import many as many
 from flywheel.records import Message, Text, ToolCall
 
 _HOUR = 3600 * 10**9
@@ -31,11 +32,6 @@ def tokens(count: int | None) -> str:
         if count >= size:
             return f"{count / (1000 if letter == 'k' else size):.1f}{letter}"
     return f"{count:,}"
-
-
-def many(count: int, what: str) -> str:
-    """1 trace, 2 traces."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def seconds(value: float | None) -> str:

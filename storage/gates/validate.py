@@ -7,6 +7,7 @@ counts as not met, and says so.
 import os
 from typing import Any
 
+from flywheel.plain import many
 from storage.gates.expected import Suite
 from storage.gates.report import Check, Looked
 
@@ -95,8 +96,8 @@ def _shown(value: Any) -> str:
 def _failure(check: Check, rows: int) -> str:
     if check.column == "rows" and not check.found:
         return (
-            f"nothing to learn from: {rows} rows, {check.wanted} wanted: more conversations "
-            "with feedback that says what was right would bring some"
+            f"nothing to learn from: {many(rows, 'row')}, {check.wanted} wanted: more "
+            "conversations with feedback that says what was right would bring some"
         )
     if check.found:
         return f"{check.column}: wanted {check.wanted}, found {check.found}"

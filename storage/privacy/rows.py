@@ -15,6 +15,7 @@ import msgspec
 from flywheel.data_section import PrivacySection
 from flywheel.home import Home
 from flywheel.lineage import RuleCount
+from flywheel.plain import many
 from flywheel.records import (
     File,
     Image,
@@ -84,7 +85,7 @@ class Privacy:
     def count(self) -> RuleCount:
         """As one of a dataset's rules: it changes rows, and takes none."""
         found = ", ".join(f"{count} {kind}" for kind, count in self.counts.most_common())
-        note = f"{found or 'nothing'} found, in {self.changed} rows"
+        note = f"{found or 'nothing'} found, in {many(self.changed, 'row')}"
         if self.tokens_gone:
             note += f"; the token ids of {self.tokens_gone} went, since their text is another now"
         return RuleCount(rule="privacy", rows_in=self.rows, rows_out=self.rows, note=note)

@@ -39,18 +39,25 @@ def agreement(frame: "pl.DataFrame", parameters: Agreement, known: Known) -> "pl
     low, high = pl.col("lowest_signal").round(2), pl.col("highest_signal").round(2)
     why = (
         pl.when(pl.col("signals") < parameters.graders)
-        .then(pl.format(f"{{}} grades, at least {parameters.graders} wanted", "signals"))
+        .then(_few(pl.col("signals"), "grade", parameters.graders))
         .when(apart > most + 1e-9)
         .then(pl.format(f"its grades reach from {{}} to {{}}, at most {most:g} apart wanted",
                         low, high))
         .when(people < parameters.reviewers)
-        .then(pl.format(f"{{}} reviewers, at least {parameters.reviewers} wanted", people))
+        .then(_few(people, "reviewer", parameters.reviewers))
         .when((people > 1) & (same < parameters.share - 1e-9))
         .then(pl.format(f"{{}}% of its {{}} reviewers agree, {parameters.share:.0%} wanted",
                         (100 * same).round().cast(pl.Int64), people))
     )  # fmt: skip
     joined = frame.join(seen, on="trace_id", how="left", maintain_order="left")
     return joined.select(why=why)["why"]
+
+
+def _few(count: "pl.Expr", what: str, wanted: int) -> "pl.Expr":
+    import polars as pl
+
+    told = pl.when(count == 1).then(pl.lit(what)).otherwise(pl.lit(f"{what}s"))
+    return pl.format(f"{{}} {{}}, at least {wanted} wanted", count, told)
 
 
 RULE = Rule(Agreement, agreement)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from flywheel.plain import many
 from storage.rules.difficulty import with_rates
 from storage.rules.rule import Known, Parameters, Rule, listed
 
@@ -39,7 +40,7 @@ def balance(frame: "pl.DataFrame", parameters: Balance, known: Known) -> "pl.Ser
         frame = with_rates(frame, known).with_columns(difficulty=_quarter())
     sizes = frame.group_by(by).len()["len"].to_list()
     most = parameters.most or (median_high(sizes) if sizes else 1)
-    told = ", ".join(f"{name} {{}}" for name in by) + f" has {most} rows already"
+    told = ", ".join(f"{name} {{}}" for name in by) + f" has {many(most, 'row')} already"
     values = [pl.col(name).fill_null("None") for name in by]
     # Rows come sorted by hash, so the first ones of a stratum are the hash's choice.
     over = pl.int_range(pl.len()).over(by) >= most

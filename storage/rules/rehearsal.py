@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from flywheel.plain import many
 from storage.rules.rule import Known, Parameters, Rule
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def rehearsal(frame: "pl.DataFrame", parameters: Rehearsal, _: Known) -> "pl.Ser
         pl.when("again").then(pl.lit("it is learnt anew in this dataset"))
         .when("twice").then(pl.lit("another earlier dataset had it too"))
         .when(pl.col("old") & (pl.col("filled") > room))
-        .then(pl.lit(f"{room} rows are rehearsed, {share:.0%} of all"))
+        .then(pl.lit(f"{many(room, 'row is', 'rows are')} rehearsed, {share:.0%} of all"))
     )  # fmt: skip
     return _filled(asked).select(why=why)["why"]
 

@@ -184,7 +184,7 @@ def test_who_may_not_write_the_home_is_told_so() -> None:
         home.inbox.mkdir(parents=True)
         os.chmod(home.root, 0o777)
         (found,) = [each for each in _as_nobody(home) if each["level"] == "wrong"]
-    assert "1 files of the home cannot be written by nobody: inbox" in found["says"]
+    assert "1 file of the home cannot be written by nobody: inbox" in found["says"]
     assert found["remedy"] == f"chown -R nobody {home.root}"
 
 

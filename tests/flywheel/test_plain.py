@@ -1,6 +1,6 @@
 """Words of others, as a terminal and a page may show them."""
 
-from flywheel.plain import in_markdown, plain
+from flywheel.plain import article, in_markdown, many, plain
 
 
 def test_what_moves_a_terminal_or_hides_is_spelled_out() -> None:
@@ -14,3 +14,9 @@ def test_a_page_shows_a_name_on_one_line_and_follows_none_of_it() -> None:
         r"a \| b \!\[x\](http://h) &lt;img src=h&gt;"
     )
     assert in_markdown("\x1b" * 9000).count("⟨U+001B⟩") == 600
+
+
+def test_counts_and_articles_are_those_of_the_word() -> None:
+    assert (many(1, "trace"), many(1200, "trace")) == ("1 trace", "1,200 traces")
+    assert (many(1, "copy", "copies"), many(0, "copy", "copies")) == ("1 copy", "0 copies")
+    assert (article("assistant"), article("user")) == ("an assistant", "a user")

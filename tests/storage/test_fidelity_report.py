@@ -69,6 +69,9 @@ def test_a_source_is_told_what_it_can_be_used_for_and_what_its_sender_must_chang
         ("no answer: the conversation ends without an answer", "no_answer"),
         ("the answer was cut: the stream breaks off before its end", "cut"),
         ("a user message was truncated from 3000000 bytes", "truncated"),
+        ("an assistant message has an image not kept", "media"),
+        ("a user message has a file not kept", "media"),
+        ("a user message has an file not kept", "media"),  # as it was spelled once
         ("tools were not recorded though they were called", "no_tools"),
         ("incomplete: 1 parent spans have not come (a)", "incomplete"),
         ("something new", "other"),

@@ -183,7 +183,7 @@ def test_no_stratum_is_larger_than_the_cap() -> None:
     rows = [a_row(k, slice="common" if k < 7 else "rare") for k in range(9)]
     assert len(kept("balance", rows, most=3)) == 5
     assert len(kept("balance", rows)) == 9  # the higher median of 7 and 2 is 7
-    assert reasons("balance", rows, most=1)[8] == "slice rare has 1 rows already"
+    assert reasons("balance", rows, most=1)[8] == "slice rare has 1 row already"
 
 
 def test_strata_may_be_of_several_fields() -> None:

@@ -67,7 +67,7 @@ def test_strata_may_be_clusters_of_traffic_or_quarters_of_difficulty() -> None:
     assert kept(by_cluster) == [True, True, False, False, True, True]
     assert by_cluster[2] == "cluster refunds has 2 rows already"
     by_quarter = judged("balance", rows, known, by=["difficulty"], most=1)
-    assert by_quarter[1] == "difficulty 25 to 50% has 1 rows already"
+    assert by_quarter[1] == "difficulty 25 to 50% has 1 row already"
     assert kept(by_quarter) == [True, False, True, True, True, False]
 
 

@@ -106,7 +106,7 @@ def test_a_preview_counts_and_shows_what_stays_and_what_goes_and_writes_nothing(
     assert wrong["reason"] == "reward 0 is under 0.5" and wrong["answered"] == "answer bad"
     assert before == sorted(path for path in home.root.rglob("*") if path.is_file())
     words = "\n".join(preview_lines(found))
-    assert "the dataset would have 1 rows:" in words and "ask bad → answer bad" in words
+    assert "the dataset would have 1 row:" in words and "ask bad → answer bad" in words
 
 
 def test_a_trace_is_explained_by_what_is_known_of_it_by_datasets_and_by_the_rules_of_now(

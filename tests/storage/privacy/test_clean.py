@@ -93,7 +93,7 @@ def test_a_row_loses_the_tokens_of_what_was_changed_and_nothing_else() -> None:
     assert two.user and two.user.startswith("redacted-") and two.conversation == "conversation-2"
     count = privacy.count()
     assert (count.rows_in, count.rows_out) == (2, 2)
-    assert count.note.startswith("4 phone, 3 email found, in 1 rows; the token ids of 1 went")
+    assert count.note.startswith("4 phone, 3 email found, in 1 row; the token ids of 1 went")
 
 
 def test_what_was_cleaned_before_keeps_its_names() -> None:
