@@ -97,6 +97,13 @@ class Embeddings:
         return vectors
 
 
+def forget_signs(kept: Path) -> None:
+    """Removes all that is kept: signs of an erased text tell which texts are like it, and all can
+    be asked for again."""
+    for path in (kept, kept.with_name(f"{kept.name}-wal"), kept.with_name(f"{kept.name}-shm")):
+        path.unlink(missing_ok=True)
+
+
 def cosine(one: "NDArray[np.uint16]", other: "NDArray[np.uint16]") -> "NDArray[np.float64]":
     """Of vectors, by their signs [..., PLACES]: of an angle a share a / pi of the signs differ."""
     import numpy as np

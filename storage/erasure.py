@@ -20,6 +20,7 @@ from flywheel.lineage import Decision, Erasure
 from flywheel.progress import report
 from storage.committer import commit
 from storage.database import reading
+from storage.embeddings import forget_signs
 from storage.entries import record_of
 from storage.envelope import AnyRecord
 from storage.erasure_plan import Plan, counts_of, done_with, keep, plan_of, stones_of, waiting
@@ -108,6 +109,7 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     drop_receipts(home, {key.partition("#")[0] for key in plan.gathered.raws})
     for project in reached.projects:
         forget(home, project, reached.traces)
+    forget_signs(home.embeddings)
     close_turns(home, {one.id for one in plan.datasets})
     cleaned, found = _until_nothing(home, search, wait_s)
     if home.lake is not None:

@@ -14,7 +14,7 @@ from flywheel.errors import FlywheelError, UsageError
 from flywheel.records import say
 from flywheel.rows import TrainingRow
 from storage.curate import RuleSpec, curate
-from storage.embeddings import Embeddings
+from storage.embeddings import Embeddings, forget_signs
 from storage.rules.rule import Known
 
 VECTORS = {"refund": [1.0, 0.2, 0.0, -0.5], "money": [1.0, 0.25, 0.05, -0.5], "ship": [0, 1, 1, 1]}
@@ -79,3 +79,12 @@ def test_an_endpoint_that_gives_no_vectors_and_a_key_that_is_not_there_are_named
         Embeddings(url, "small", None, None).signs(["refund", "", "money"])
     with pytest.raises(UsageError, match="NOT_SET"):
         Embeddings(url, "small", "NOT_SET", None)
+
+
+def test_what_is_kept_goes_with_an_erasure(tmp_path: Path) -> None:
+    kept = tmp_path / "embeddings.sqlite"
+    for name in ("", "-wal", "-shm"):
+        kept.with_name(kept.name + name).write_bytes(b"x")
+    forget_signs(kept)
+    forget_signs(kept)
+    assert list(tmp_path.iterdir()) == []
