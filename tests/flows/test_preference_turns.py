@@ -68,7 +68,7 @@ def test_a_turn_learns_to_judge_and_its_model_serves_as_a_reward(
     from tasks.judges import judge_of
 
     traces = deliver(home, traffic, 160)
-    settings = 'algorithm = "reward"\nlearning_rate = 5e-3\nepochs = 6'
+    settings = 'algorithm = "reward"\nlearning_rate = 5e-3\nepochs = 10'
     set_up(project_folder, settings, '[curate]\nsources = ["recorded"]\n')
     report = turned(project_folder)
     assert report["evaluation"]["champion"] < 0.7 < report["evaluation"]["candidate"]
