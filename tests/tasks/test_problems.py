@@ -98,7 +98,7 @@ def test_traffic_is_mined_picked_stored_and_shown(home: Home, project: Project) 
 def test_the_commands_print_what_was_mined(home: Home, project: Project) -> None:
     folder, place = project.folder, home.root
     mined = call("problems", "mine", folder, "--since", "1970-01-01T00:00:25", home=place)
-    assert mined.code == 0 and "pose 24 problems" in mined.out and "█" in mined.out
+    assert mined.code == 0 and "24 problems" in mined.out and "█" in mined.out
     listed = call("problems", "list", folder, "--limit", 3, home=place)
     assert listed.code == 0 and "untried" in listed.out and "45 more" in listed.out
     one = call("problems", "list", folder, "--json", "--split", "heldout", home=place).object()

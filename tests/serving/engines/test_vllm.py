@@ -320,16 +320,27 @@ def test_an_adapter_that_is_not_loaded_is_told_as_an_engine_that_is_away(gateway
 
 
 def test_drain_waits_for_what_is_under_way(client: EngineClient) -> None:
-    """So much at once that it is seen under way, however fast the machine is."""
+    """So much at once, and again where it was over too soon, that it is seen under way."""
     with ThreadPoolExecutor(16) as pool:
-        made = [
-            pool.submit(client.generate, "base", [1, 40 + number], max_tokens=400, ignore_eos=True)
-            for number in range(16)
-        ]
-        wait_for(lambda: (load := client.load()) is not None and load.running > 0, 120)
+        made: list[Any] = []
+
+        def answer(number: int) -> Any:
+            return client.generate("base", [1, 40 + number], max_tokens=400, ignore_eos=True)
+
+        def under_way() -> bool:
+            if all(one.done() for one in made):
+                made.extend(
+                    pool.submit(
+                        client.generate, "base", [1, 40 + n], max_tokens=400, ignore_eos=True
+                    )
+                    for n in range(16)
+                )
+            return (load := client.load()) is not None and load.running > 0
+
+        wait_for(under_way, 120)
         client.drain()
         ended = [one.result(30) for one in made]
-    assert [len(one[0].token_ids) for one in ended] == [400] * 16
+    assert {len(one[0].token_ids) for one in ended} == {400}
 
 
 def test_an_adapter_that_made_room_for_others_comes_back_as_it_was(
