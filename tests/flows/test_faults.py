@@ -213,9 +213,11 @@ def test_a_turn_met_by_one_fault_after_another_loses_nothing_and_the_old_champio
     assert decisions(home)[-1] == ("serving", "refused")
 
 
+@pytest.mark.soak
 def test_a_second_turn_is_told_and_a_server_killed_amid_the_first_fails_it_until_the_next(
     prefect_server: str, home: Home, project: Path, traffic: ModuleType
 ) -> None:
+    """First looks: test_kills.py's turns, and test_turn_vllm.py's killed server."""
     from flows.turn import turn
     from serving.server import running
 

@@ -87,6 +87,7 @@ def test_requests_and_feedback_become_a_better_model_that_serves(
     assert found["rollouts"] >= 4 * 64
 
 
+@pytest.mark.soak  # first looks: rollbacks in tests/app/test_commands.py and tests/serving
 def test_what_a_person_took_back_stays_back_and_a_moved_home_goes_on(
     prefect_server: str,
     home: Home,

@@ -454,6 +454,7 @@ def test_killed_at_any_place_it_comes_back_with_its_adapters(
     wait_for(lambda: vllm.access.template_digest is None, 60)
 
 
+@pytest.mark.soak  # first looks: the tiny model's adapters above, and the turn on vLLM
 def test_an_adapter_of_the_real_model_is_deployed_after_full_weights_were(
     vllm: VllmProcess, client: EngineClient, tmp_path: Path
 ) -> None:
