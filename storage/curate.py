@@ -19,7 +19,8 @@ from flywheel.curate_section import CurateSection
 from flywheel.errors import ProjectError, unfit
 from flywheel.lineage import RuleCount
 from flywheel.records import Problem, Record
-from flywheel.rows import TrainingRow, rows_in, write_wide
+from flywheel.row_files import rows_in, write_wide
+from flywheel.rows import TrainingRow
 from storage.features import FEATURES, Feature
 from storage.leakage import Heldout
 from storage.pool import Pool

@@ -16,7 +16,7 @@ from flywheel.home import Home
 from flywheel.lineage import Dataset
 from flywheel.progress import report
 from flywheel.records import Message, Record
-from flywheel.rows import read_batches
+from flywheel.row_files import read_batches
 from storage.curate import Dropped
 from storage.rows import named
 

@@ -22,7 +22,8 @@ from flywheel.home import Home
 from flywheel.ids import digest, digest_file
 from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.records import Record
-from flywheel.rows import TrainingRow, read_rows
+from flywheel.row_files import read_rows
+from flywheel.rows import TrainingRow
 from storage.curate import Curated, RuleSpec
 from storage.locks import held
 from storage.mirror import brought, brought_dataset

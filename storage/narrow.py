@@ -42,7 +42,7 @@ def narrow(rows: Sequence[TrainingRow], told: Sequence[Encoded] | None = None) -
     """The narrow columns of `rows`, in their order.
 
     Args:
-        told: as `flywheel.rows.wide` takes it.
+        told: as `flywheel.row_files.wide` takes it.
     """
     import polars as pl
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 from flywheel import durable
 from flywheel.ids import new_ulid
-from flywheel.rows import TrainingRow, encoded, wide
+from flywheel.row_files import wide
+from flywheel.rows import TrainingRow, encoded
 from storage.features import Feature, columns_of
 from storage.locks import lock
 from storage.narrow import narrow
@@ -90,7 +91,7 @@ class Pool:
 
     def rows(self, chosen: "pl.DataFrame") -> Iterator["pl.DataFrame"]:
         """The wide rows of `chosen` (columns `wide` and `weight`, which is theirs from now on), as
-        the columns of `flywheel.rows.wide`, in the stable order."""
+        the columns of `flywheel.row_files.wide`, in the stable order."""
         import polars as pl
 
         wanted = chosen.select("wide", "weight", number=pl.int_range(pl.len()))

@@ -15,7 +15,8 @@ from flywheel import durable
 from flywheel.errors import CorruptFile, UsageError
 from flywheel.home import Home
 from flywheel.lineage import Dataset, RuleCount
-from flywheel.rows import TrainingRow, read_batches
+from flywheel.row_files import read_batches
+from flywheel.rows import TrainingRow
 from storage.flagged import Touched
 from storage.needles import Search
 

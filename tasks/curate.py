@@ -8,7 +8,8 @@ import msgspec
 
 from flywheel.lineage import Dataset, RuleCount
 from flywheel.records import Problem
-from flywheel.rows import TrainingRow, read_batches
+from flywheel.row_files import read_batches
+from flywheel.rows import TrainingRow
 from tasks.candidates import candidates
 from tasks.data_gates import judge_dataset
 from tasks.gates import Verdict

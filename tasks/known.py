@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flywheel.records import Grade
-from flywheel.rows import TrainingRow, read_batches
+from flywheel.row_files import read_batches
+from flywheel.rows import TrainingRow
 from tasks.recipes import product_of
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -65,7 +66,7 @@ def as_graded(turn: Turn, rows: list[TrainingRow]) -> list[TrainingRow]:
     """Those whose trace still has the reward that they have: what was found wrong meanwhile must
     not come back. Rewards of single steps are not looked at."""
     from environments.grading import score
-    from storage.queries import grades
+    from storage.judgements import grades
 
     given: dict[str, list[Grade]] = {}
     project = project_of(turn)

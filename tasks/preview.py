@@ -14,7 +14,8 @@ import msgspec
 
 from flywheel.consent import why_not
 from flywheel.project import load_project
-from flywheel.rows import TrainingRow, rows_in
+from flywheel.row_files import rows_in
+from flywheel.rows import TrainingRow
 from tasks.answered import allowed
 from tasks.candidates import candidates
 from tasks.curate import rules_of, selected

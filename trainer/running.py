@@ -17,7 +17,7 @@ import torch
 from flywheel.durable import write
 from flywheel.errors import FlywheelError, UsageError
 from flywheel.failpoints import failpoint
-from flywheel.rows import read_rows
+from flywheel.row_files import read_rows
 from flywheel.train_section import TrainSection
 from trainer.algorithms import ALGORITHMS
 from trainer.algorithms.contract import Context, Prepared

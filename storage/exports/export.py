@@ -20,7 +20,8 @@ from flywheel.home import Home
 from flywheel.lineage import Dataset
 from flywheel.progress import report
 from flywheel.records import Record
-from flywheel.rows import TrainingRow, read_batches
+from flywheel.row_files import read_batches
+from flywheel.rows import TrainingRow
 from storage.dataset_rows import sorted_pairs
 from storage.datasets import verified
 from storage.exports import LAYOUTS

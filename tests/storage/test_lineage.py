@@ -14,7 +14,8 @@ from flywheel.lineage import (
     SliceResult,
 )
 from flywheel.records import Problem, say
-from flywheel.rows import TrainingRow, write_rows
+from flywheel.row_files import write_rows
+from flywheel.rows import TrainingRow
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.lineage import Link, lineage

@@ -4,7 +4,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flywheel.rows import TrainingRow, read_rows, rows_in
+from flywheel.row_files import read_rows, rows_in
+from flywheel.rows import TrainingRow
 from storage import pool as pools
 from storage.curate import RuleSpec, curate
 from storage.pool import Pool

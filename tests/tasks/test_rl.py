@@ -173,7 +173,8 @@ def test_two_rounds_of_rejection_sampling_lift_the_heldout_reward_above_four_fif
 def rejection_job(project: Project, folder: Path, model: str, start: str | None) -> Path:
     """One right answer a problem, of those that the model samples, as a job of the trainer."""
     from environments.grading import score
-    from flywheel.rows import TrainingRow, write_rows
+    from flywheel.row_files import write_rows
+    from flywheel.rows import TrainingRow
     from trainer.job import Job
 
     rows: dict[str, TrainingRow] = {}

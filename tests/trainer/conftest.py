@@ -10,7 +10,8 @@ import torch
 
 from flywheel.durable import write
 from flywheel.records import Tokens, say
-from flywheel.rows import TrainingRow, write_rows
+from flywheel.row_files import write_rows
+from flywheel.rows import TrainingRow
 from flywheel.train_section import TrainSection
 from trainer import spool
 from trainer.algorithms.contract import Context

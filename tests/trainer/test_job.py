@@ -12,7 +12,7 @@ import pytest
 
 from flywheel import failpoints, progress
 from flywheel.errors import Busy, FlywheelError, MissingPart, UsageError
-from flywheel.rows import read_rows, write_rows
+from flywheel.row_files import read_rows, write_rows
 from trainer.job import Job, JobResult, _identities, read_job, run, settings_of
 from trainer.metrics import read
 from trainer.models import digest_of

@@ -8,7 +8,8 @@ import pytest
 
 from environments.judges.verifier import QUESTION
 from flywheel.records import ToolCall, say
-from flywheel.rows import TrainingRow, write_rows
+from flywheel.row_files import write_rows
+from flywheel.rows import TrainingRow
 from flywheel.train_section import TrainSection
 from trainer.algorithms.contract import Context, Prepared
 from trainer.algorithms.dpo import dpo

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from flywheel.records import Sampling
-from flywheel.rows import TrainingRow, read_rows, write_rows
+from flywheel.row_files import read_rows, write_rows
+from flywheel.rows import TrainingRow
 from flywheel.train_section import TrainSection
 from trainer.algorithms.contract import Context
 from trainer.algorithms.recorded import recorded

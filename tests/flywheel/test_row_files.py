@@ -4,7 +4,8 @@ import pytest
 
 from flywheel.errors import CorruptFile
 from flywheel.records import Tokens, say
-from flywheel.rows import TrainingRow, read_batches, read_rows, write_rows
+from flywheel.row_files import read_batches, read_rows, write_rows
+from flywheel.rows import TrainingRow
 
 ROW = TrainingRow(
     trace_id="t",
