@@ -12,8 +12,8 @@ from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Record, Trace
 from storage import entries
 from storage.database import reading
+from storage.judgements import feedback_for
 from storage.merge import counted_once
-from storage.queries import feedback_for
 from storage.rows import load, named, seen_as, table_of
 from storage.threads import around, conversations
 

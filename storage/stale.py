@@ -20,7 +20,7 @@ from flywheel.reviews import NAME
 from flywheel.rows import Signal
 from storage.changed import SPOKEN_OF
 from storage.database import reading
-from storage.queries import grades
+from storage.judgements import grades
 from storage.rows import named
 
 if TYPE_CHECKING:

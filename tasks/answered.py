@@ -58,7 +58,8 @@ SOURCES = {"rollouts": rollouts, "recorded": recorded}
 
 def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered]]:
     """Traces that may be learnt from, with their grades, and the problem that these are of."""
-    from storage.queries import grades, problems
+    from storage.judgements import grades
+    from storage.queries import problems
 
     project = project_of(turn)
     judges, environment = lineages(), environment_of(project)

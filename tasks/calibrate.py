@@ -160,7 +160,8 @@ def items_of(
 ) -> list["Item"]:
     """Answers with the judge, as if nobody had reviewed them."""
     from environments.asked import posed
-    from storage.queries import feedback_for, traces
+    from storage.judgements import feedback_for
+    from storage.queries import traces
 
     found = [trace for batch in traces(home, ids=ids) for trace in batch]
     said = feedback_for(home, found)

@@ -51,7 +51,7 @@ def open_estimate(folder: str, version: str, size: int, since: int | None) -> di
         UsageError: there is nothing that it could be held against.
         Refused: its files are gone.
     """
-    from storage.queries import snapshot
+    from storage.snapshots import snapshot
 
     project = load_project(Path(folder))
     if project.judges:
@@ -127,7 +127,8 @@ def served_scores(
 def items_at(turn: Turn, ids: list[str]) -> "list[Item]":
     """Traces by id, in their order, each with the problem that it poses."""
     from environments.asked import posed
-    from storage.queries import feedback_for, traces
+    from storage.judgements import feedback_for
+    from storage.queries import traces
 
     found = [one for batch in traces(home(), ids=ids) for one in batch]
     said, environment = feedback_for(home(), found), environment_of(project_of(turn))

@@ -41,7 +41,8 @@ def logged_answers(turn: Turn, candidate: str, counts: Counter[str]) -> "Iterato
     from environments.asked import posed
     from environments.grading import score
     from environments.offpolicy import Logged
-    from storage.queries import grades, traces
+    from storage.judgements import grades
+    from storage.queries import traces
     from storage.served import drawn
 
     environment, heard = environment_of(project_of(turn)), set[str]()

@@ -70,7 +70,7 @@ def keep_new(grades: Sequence[Grade], at: int) -> int:
     """Puts those into the inbox that say another thing than what stands of their trace and reward;
     returns how many."""
     from storage.inbox import Inbox
-    from storage.queries import grades as stored
+    from storage.judgements import grades as stored
 
     ids = sorted({one.trace_id for one in grades})
     stands = {(one.trace_id, one.span_id, one.reward): one for one in stored(home(), trace_ids=ids)}
@@ -104,7 +104,8 @@ def posed_by(
     """Each trace with its problem; a shadow's with that of what it copies, where this is one call:
     what is said of a whole conversation is not said of one answer in it."""
     from environments.asked import posed
-    from storage.queries import feedback_for, traces
+    from storage.judgements import feedback_for
+    from storage.queries import traces
 
     copies = {trace.id: of for trace in batch if (of := copied_by(trace)) is not None}
     ids = sorted(set(copies.values()))

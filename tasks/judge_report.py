@@ -73,7 +73,8 @@ def tried(project: Project, home: Home, trace_id: str) -> dict[str, Any]:
 
     from environments.asked import posed
     from environments.grading import grade_all
-    from storage.queries import feedback_for, traces
+    from storage.judgements import feedback_for
+    from storage.queries import traces
 
     section = judge_section(project)
     judge, environment = judge_of(project, home), environment_of(project)

@@ -155,7 +155,8 @@ def pairs_of(
 def graded_answers(turn: Turn, side: str) -> Answers:
     """(trace, score) of every evaluation answer of the turn that one side gave."""
     from environments.grading import score
-    from storage.queries import grades, traces
+    from storage.judgements import grades
+    from storage.queries import traces
 
     found = [
         trace
@@ -173,7 +174,7 @@ def graded_answers(turn: Turn, side: str) -> Answers:
 
 def moved_nothing(turn: Turn) -> dict[str, str]:
     """Judged rewards that entered no score of the turn, each with why."""
-    from storage.queries import grades
+    from storage.judgements import grades
 
     environment = environment_of(project_of(turn))
     if not judged_methods(environment):

@@ -59,7 +59,7 @@ def preferred(turn: Turn, batches: Batches) -> list[TrainingRow]:
 
 def hear(turn: Turn, batch: Sequence[Answered]) -> Iterator[Heard]:
     """The answers of a batch with what was said of them."""
-    from storage.queries import feedback_for
+    from storage.judgements import feedback_for
 
     project = project_of(turn)
     section, asked = project.curate, [one.trace for one in batch]

@@ -47,7 +47,7 @@ def mine_traffic(
     from storage.committer import commit
     from storage.graded import pass_rates
     from storage.inbox import Inbox
-    from storage.queries import snapshot
+    from storage.snapshots import snapshot
     from tasks.turns import champion_of, environment_of
 
     commit(home)
@@ -93,7 +93,8 @@ def read_into(
     """Gives it the recorded traces of project `of` and their feedback, a batch at a time; not those
     that may not be learnt from at that moment, which are counted."""
     from environments.mining import MINED
-    from storage.queries import feedback_for, traces
+    from storage.judgements import feedback_for
+    from storage.queries import traces
 
     granted = project.retention.consent == "granted"
     for every in traces(place, project=of, origin=MINED, snapshot=sequence, batch=2000):

@@ -40,8 +40,8 @@ def recipe_of(
     import polars as pl
 
     from storage.datasets import Recipe
-    from storage.queries import snapshot
     from storage.schema import newest
+    from storage.snapshots import snapshot
 
     project = project_of(turn)
     return Recipe(

@@ -68,7 +68,7 @@ def _batch(
     home: Home, environment: "Environment", traces: Sequence[Trace], judging: Judging
 ) -> list[Regraded]:
     from environments.grading import grade_all
-    from storage.queries import grades
+    from storage.judgements import grades
 
     beside = _groups(home, environment, traces)
     items = judging([
@@ -89,7 +89,8 @@ def _batch(
 def items_of(home: Home, environment: "Environment", traces: Sequence[Trace]) -> list["Item"]:
     """Each trace with the problem that it was an answer to: the stored one, else what it poses."""
     from environments.asked import Item, posed
-    from storage.queries import feedback_for, problems
+    from storage.judgements import feedback_for
+    from storage.queries import problems
 
     asked = {trace.problem_id for trace in traces if trace.problem_id}
     stored = {one.id: one for one in problems(home, ids=sorted(asked))} if asked else {}
@@ -128,7 +129,7 @@ def keep(home: Home, batch: Sequence[Regraded], at: int) -> int:
     """Puts new grades into the inbox, without those that say what the grader said before; returns
     how many."""
     from storage.inbox import Inbox
-    from storage.queries import grades
+    from storage.judgements import grades
 
     graders = {grade.grader for one in batch for grade in one.after}
     stands: dict[str, Grade] = {}

@@ -50,7 +50,8 @@ def trained(turn: Turn) -> "Curated":
 
 
 def rows_in(turn: Turn, batch: list[Trace]) -> list[TrainingRow]:
-    from storage.queries import grades, problems
+    from storage.judgements import grades
+    from storage.queries import problems
 
     given: dict[str, list[Grade]] = {trace.id: [] for trace in batch}
     for grade in grades(home(), trace_ids=list(given), labels=project_of(turn).labels):

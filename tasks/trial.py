@@ -62,7 +62,7 @@ def open_trial(trial: Trial, challenger: dict[str, Any]) -> tuple[Turn, list[str
     """The trial as its steps take it, and the problems that it compares on."""
     from storage.committer import commit
     from storage.inbox import Inbox
-    from storage.queries import snapshot
+    from storage.snapshots import snapshot
 
     project = load_project(Path(trial.folder))
     champion, seen, at = champion_of(project), snapshot(home(), project.name), time.time_ns()

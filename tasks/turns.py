@@ -206,7 +206,7 @@ def configuration_of(project: Project) -> str:
 
 
 def new_turn(project: Project, champion: Deployment, configuration: str) -> Turn:
-    from storage.queries import snapshot
+    from storage.snapshots import snapshot
 
     at = time.time_ns()
     seen = snapshot(home(), project.traffic, at=at)

@@ -116,7 +116,8 @@ def alarms_of(home: Home, turn: Turn) -> list[Alarm]:
 
 def pairs(home: Home, project: str, evaluation: Evaluation) -> list[Pair]:
     """What both models answered in an evaluation: changed ones first, then by slice and problem."""
-    from storage.queries import grades, problems, traces
+    from storage.judgements import grades
+    from storage.queries import problems, traces
 
     sides: dict[tuple[str, int], dict[str, Trace]] = {}
     for batch in traces(home, project=project, origin="evaluation", run_id=evaluation.run_id):

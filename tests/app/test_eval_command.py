@@ -16,7 +16,8 @@ import pytest
 from app.commands.eval_ import command
 from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
-from storage.queries import grades, traces
+from storage.judgements import grades
+from storage.queries import traces
 from tests.app.calling import FLYWHEEL, ROOT, Said, surroundings
 from tests.promoted import SORTING
 from tests.tasks.answering import answering, last_number

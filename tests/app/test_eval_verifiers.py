@@ -11,7 +11,8 @@ from environments.verifiers.child import started
 from flywheel.errors import MissingPart
 from flywheel.home import Home
 from flywheel.settings import load
-from storage.queries import grades, traces
+from storage.judgements import grades
+from storage.queries import traces
 from tests.app.calling import ROOT, call
 from tests.tasks.answering import answering, last_number
 

@@ -24,7 +24,8 @@ from flywheel.reviews import verdict_of
 from storage import leases
 from storage.committer import commit
 from storage.inbox import Inbox
-from storage.queries import feedback_for, grades, records, traces
+from storage.judgements import feedback_for, grades
+from storage.queries import records, traces
 from storage.reviews import Pair
 from tests.app.calling import ROOT
 from tests.app.conftest import SORTING

@@ -10,7 +10,8 @@ import pytest
 from flywheel.lineage import Decision
 from flywheel.records import Feedback, Trace, last_answer, model_spans
 from storage.committer import commit
-from storage.queries import feedback_for, grades, records, traces
+from storage.judgements import feedback_for, grades
+from storage.queries import records, traces
 from tests.browser.chromium import Browser, Page
 from tests.browser.lived import Lived
 

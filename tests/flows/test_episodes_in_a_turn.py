@@ -44,7 +44,8 @@ class Sorting(Environment):
 
 
 def stored(home: Home, run_id: str) -> tuple[list[Trace], list[Grade]]:
-    from storage.queries import grades, traces
+    from storage.judgements import grades
+    from storage.queries import traces
 
     found = [one for batch in traces(home, run_id=run_id) for one in batch]
     return found, grades(home, run_id=run_id)

@@ -271,7 +271,7 @@ def test_a_reward_that_raises_grades_null_and_the_turn_is_refused_not_failed(
     home: Home, project: Path, traffic: ModuleType, prefect_server: str
 ) -> None:
     from flows.turn import turn
-    from storage.queries import grades
+    from storage.judgements import grades
 
     deliver(home, traffic)
     file = project / "environment.py"

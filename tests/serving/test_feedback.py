@@ -11,8 +11,9 @@ from flywheel.home import Home
 from flywheel.records import Feedback
 from serving.feedback_taken import Recent
 from storage.committer import commit
+from storage.judgements import feedback_for
 from storage.preferred import preferences
-from storage.queries import feedback_for, traces
+from storage.queries import traces
 from storage.repeats import Repeats
 from tests.serving.running import Running, body, running
 from tests.serving.scripted_upstream import upstream

@@ -15,7 +15,7 @@ from flywheel.errors import Busy, CorruptFile
 from flywheel.home import Home
 from flywheel.lineage import Run
 from flywheel.records import Feedback, Grade, Problem, Span, Trace, say
-from storage import queries
+from storage import queries, snapshots
 from storage.committer import CommitReport, commit
 from storage.database import reading, writing
 from storage.envelope import AnyRecord, encode
@@ -131,7 +131,7 @@ def test_any_order_and_any_segments_give_the_same_store(home: Home, seed: int) -
             commit(other)
     commit(other)
     assert state(other) == state(home)
-    assert queries.snapshot(other, "shop").digest == queries.snapshot(home, "shop").digest
+    assert snapshots.snapshot(other, "shop").digest == snapshots.snapshot(home, "shop").digest
 
 
 def test_a_trace_reads_back_as_its_parts_merge(home: Home) -> None:
@@ -202,7 +202,7 @@ def test_a_commit_killed_at_any_step_ends_as_one_that_was_not(home: Home, place:
     Inbox(home).append(parts_of_a_store(), name="all")
     commit(home)
     assert state(home) == state(other)
-    assert queries.snapshot(home, "shop") == queries.snapshot(other, "shop")
+    assert snapshots.snapshot(home, "shop") == snapshots.snapshot(other, "shop")
     assert Inbox(home).pending() == []
 
 

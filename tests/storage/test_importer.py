@@ -19,7 +19,8 @@ from flywheel.home import Home
 from flywheel.records import Text, Trace, Truncated
 from storage.chunk import read_chunk
 from storage.importer import ImportReport, import_path, raw_row
-from storage.queries import counts, feedback_for, traces
+from storage.judgements import feedback_for
+from storage.queries import counts, traces
 from storage.raw import RawStore
 
 

@@ -12,8 +12,8 @@ from flywheel.reviews import NAME, SETTLES
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.known import known_of
-from storage.queries import snapshot
 from storage.rules.rule import Known
+from storage.snapshots import snapshot
 from tests.storage.store_parts import spoken
 
 BASE = Deployment(name="shop-v0", project="shop", version=0, base_model="/models/tiny-1b")

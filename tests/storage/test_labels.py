@@ -11,7 +11,7 @@ from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Problem, say
 from flywheel.reviews import GOLD, counting, label_of, labelled, settled
-from storage import labels, queries, review_queue
+from storage import judgements, labels, queries, review_queue
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.labels import Vote
@@ -100,14 +100,16 @@ def test_a_store_tells_labels_reliability_and_agreement(home: Home) -> None:
     assert (ann.accuracy, bob.gold_right, bob.gold_seen) == (1.0, 11, 12)
     assert ann.agrees == pytest.approx(11 / 12) and bob.low is not None and bob.low < 11 / 12
     assert found.alpha.alpha is not None and 0.7 < found.alpha.alpha < 1 and found.trusted
-    disputed = queries.grades(home, trace_ids=[each[0].id], labels=TWO)
+    disputed = judgements.grades(home, trace_ids=[each[0].id], labels=TWO)
     assert [one.value for one in disputed] == [None]
     stored(home, ruled(each[0].id, "rejected", "dan", at=5, settles=True),
            graded(each[0].id, False, "settled:dan", at=5))  # fmt: skip
     assert labels.report(home, "shop", TWO).answers["settled"] == 1
-    assert [one.value for one in queries.grades(home, trace_ids=[each[0].id], labels=TWO)] == [0.0]
+    assert [one.value for one in judgements.grades(home, trace_ids=[each[0].id], labels=TWO)] == [
+        0.0
+    ]
     (trace,) = next(iter(queries.traces(home, ids=[each[0].id])))
-    told = queries.feedback_for(home, [trace])[trace.id]
+    told = judgements.feedback_for(home, [trace])[trace.id]
     assert {one.by for one in told if one.name == "review"} == {"dan"}
 
 

@@ -7,7 +7,7 @@ from flywheel.errors import CorruptFile, FlywheelError
 from flywheel.home import Home
 from flywheel.lineage import Checkpoint, Dataset, Decision, Deployment, Run
 from flywheel.records import Feedback, Grade, ModelCall, Problem, Span, Trace, say
-from storage import queries, schema
+from storage import judgements, queries, schema, snapshots
 from storage.committer import commit
 from storage.database import writing
 from storage.inbox import Inbox
@@ -44,10 +44,10 @@ def test_a_damaged_store_is_told_as_what_it_is(home: Home) -> None:
 def test_a_store_that_does_not_exist_yet_reads_as_empty_and_is_not_made(home: Home) -> None:
     assert all_of(home) == []
     assert queries.counts(home, "shop") == {}
-    assert queries.grades(home) == queries.problems(home) == queries.records(home, "run") == []
-    assert queries.feedback_for(home, [spoken()]) == {}
+    assert judgements.grades(home) == queries.problems(home) == queries.records(home, "run") == []
+    assert judgements.feedback_for(home, [spoken()]) == {}
     assert queries.sampled_problems(home, "shop") == frozenset()
-    assert queries.snapshot(home, "shop").sequence == 0
+    assert snapshots.snapshot(home, "shop").sequence == 0
     assert not queries.committed(home, "x")
     assert not home.root.exists()
 
@@ -71,9 +71,9 @@ def test_conditions_narrow_and_batches_follow_time(home: Home) -> None:
 
 def test_a_snapshot_sees_what_stood_then_whatever_came_since(home: Home) -> None:
     stored(home, spoken("a"), spoken("b", question="b"), said("a", 1, at=1))
-    before = queries.snapshot(home, "shop")
+    before = snapshots.snapshot(home, "shop")
     then = all_of(home, project="shop", snapshot=before)
-    heard = queries.feedback_for(home, then, snapshot=before)
+    heard = judgements.feedback_for(home, then, snapshot=before)
     stored(
         home,
         spoken("a", span="s2", question="more", start=2_000),
@@ -88,18 +88,18 @@ def test_a_snapshot_sees_what_stood_then_whatever_came_since(home: Home) -> None
     )
     assert all_of(home, project="shop", snapshot=before) == then
     assert all_of(home, project="shop", snapshot=before.sequence) == then
-    assert queries.feedback_for(home, then, snapshot=before) == heard
-    now = queries.snapshot(home, "shop")
+    assert judgements.feedback_for(home, then, snapshot=before) == heard
+    now = snapshots.snapshot(home, "shop")
     assert now.digest != before.digest
     latest = all_of(home, project="shop", snapshot=now)
     assert latest == all_of(home, project="shop")
     assert sorted(len(trace.spans) for trace in latest) == [1, 1, 1, 2]
-    assert queries.feedback_for(home, latest)[spoken("a").id][0].value == 2
+    assert judgements.feedback_for(home, latest)[spoken("a").id][0].value == 2
 
 
 def test_a_copy_that_came_later_is_no_copy_in_an_earlier_snapshot(home: Home) -> None:
     stored(home, spoken("e", source="import:x", origin="import", start=3))
-    before = queries.snapshot(home, "shop")
+    before = snapshots.snapshot(home, "shop")
     stored(home, spoken("g", start=1))
     assert names(home, project="shop") == ["g"]
     assert names(home, project="shop", snapshot=before) == ["e"]
@@ -107,7 +107,7 @@ def test_a_copy_that_came_later_is_no_copy_in_an_earlier_snapshot(home: Home) ->
 
 def test_the_digest_is_of_recorded_traces_and_feedback_alone(home: Home) -> None:
     stored(home, spoken("a"), said("a"))
-    before = queries.snapshot(home, "shop").digest
+    before = snapshots.snapshot(home, "shop").digest
     stored(
         home,
         spoken("a"),
@@ -117,11 +117,11 @@ def test_the_digest_is_of_recorded_traces_and_feedback_alone(home: Home) -> None
         spoken("x", project="garden"),
         Grade(trace_id="t", reward="r", value=1.0),
     )
-    assert queries.snapshot(home, "shop").digest == before
+    assert snapshots.snapshot(home, "shop").digest == before
     stored(home, said("a", False, at=-1))
-    assert queries.snapshot(home, "shop").digest == before
+    assert snapshots.snapshot(home, "shop").digest == before
     stored(home, said("a", False, at=1))
-    assert queries.snapshot(home, "shop").digest != before
+    assert snapshots.snapshot(home, "shop").digest != before
 
 
 def test_feedback_finds_its_trace_by_every_id_that_a_sender_may_know(home: Home) -> None:
@@ -136,7 +136,7 @@ def test_feedback_finds_its_trace_by_every_id_that_a_sender_may_know(home: Home)
               Feedback(project="garden", target="ext", value=9), said("unknown", 10)]  # fmt: skip
     stored(home, *by, *others)
     stored(home, trace)
-    found = queries.feedback_for(home, all_of(home))
+    found = judgements.feedback_for(home, all_of(home))
     assert sorted(one.value for one in found[trace.id]) == [1, 2, 3, 4, 5, 6]
 
 
@@ -150,11 +150,11 @@ def test_later_feedback_supersedes_by_who_said_it_about_what(home: Home) -> None
         said("a", 5, at=0, name="stars", by="ann"),
     )
     stored(home, said("a", "older", at=0, by="ann"), said("a", "new", at=2, by="ann"))
-    (found,) = queries.feedback_for(home, all_of(home)).values()
+    (found,) = judgements.feedback_for(home, all_of(home)).values()
     assert sorted(str(one.value) for one in found) == ["5", "bob's", "new"]
     tie = [said("a", value, at=9, by="cat") for value in range(6)]
     stored(home, *tie)
-    (found,) = queries.feedback_for(home, all_of(home)).values()
+    (found,) = judgements.feedback_for(home, all_of(home)).values()
     assert max(tie, key=lambda one: one.id) in found
     assert len(found) == 4
 
@@ -169,7 +169,7 @@ def test_what_was_said_of_a_copy_counts_for_the_trace_that_stands_for_it(home: H
         said("sp9", 3, target_kind="span"),
     )
     (trace,) = all_of(home)
-    found = queries.feedback_for(home, [trace])[trace.id]
+    found = judgements.feedback_for(home, [trace])[trace.id]
     assert sorted(one.value for one in found) == [1, 2, 3]
 
 
@@ -182,9 +182,9 @@ def test_the_latest_grade_of_a_reward_stands_whoever_gave_it(home: Home) -> None
     step = Grade(trace_id=trace.id, reward="right", value=0.5, span_id="s1", at=1)
     stored(home, trace, new, step)
     stored(home, old)
-    assert queries.grades(home, trace_ids=[trace.id]) == [new, step]
-    assert queries.grades(home, project="shop", grader="v1") == [old]
-    assert queries.grades(home, run_id="none") == queries.grades(home, trace_ids=[]) == []
+    assert judgements.grades(home, trace_ids=[trace.id]) == [new, step]
+    assert judgements.grades(home, project="shop", grader="v1") == [old]
+    assert judgements.grades(home, run_id="none") == judgements.grades(home, trace_ids=[]) == []
 
 
 def test_one_grade_given_twice_has_one_winner_in_any_order(home: Home) -> None:
@@ -193,12 +193,12 @@ def test_one_grade_given_twice_has_one_winner_in_any_order(home: Home) -> None:
         one = Home(home.root / str(number))
         for grade in order:
             stored(one, grade)
-    first, second = (queries.grades(Home(home.root / str(number))) for number in (0, 1))
+    first, second = (judgements.grades(Home(home.root / str(number))) for number in (0, 1))
     assert first == second
     assert len(first) == 1
     later = msgspec.structs.replace(both[0], value=0.25, at=5)
     stored(Home(home.root / "0"), later)
-    assert queries.grades(Home(home.root / "0")) == [later]
+    assert judgements.grades(Home(home.root / "0")) == [later]
 
 
 def test_problems_by_environment_project_split_and_id(home: Home) -> None:

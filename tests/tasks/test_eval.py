@@ -16,7 +16,8 @@ from aiohttp import web
 from app.evaluation_words import shown
 from flywheel.errors import Busy, EngineError, Full
 from serving.interception import Served
-from storage.queries import grades, problems, traces
+from storage.judgements import grades
+from storage.queries import problems, traces
 from tasks.eval import evaluate
 from tasks.eval_log import opened
 from tasks.eval_summary import Price

@@ -17,7 +17,8 @@ from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.progress import listen
 from flywheel.settings import Settings
-from storage.queries import grades, records
+from storage.judgements import grades
+from storage.queries import records
 from tasks.calibrate import calibrate
 from tasks.grade import grade_recorded
 from tasks.judges import informing, judge_of

@@ -10,7 +10,7 @@ from flywheel.records import Feedback
 from flywheel.settings import Settings
 from storage.committer import commit
 from storage.inbox import Inbox
-from storage.queries import grades
+from storage.judgements import grades
 from tasks.grade import grade_recorded
 from tasks.turns import turn_to_come
 from tests.storage.test_released import drawn

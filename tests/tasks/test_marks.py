@@ -11,8 +11,9 @@ from flywheel.lineage import Checkpoint, Dataset, Deployment, Mark, Run
 from flywheel.records import Grade, Problem, say
 from flywheel.reviews import NAME
 from storage.datasets import write_dataset
+from storage.judgements import grades
 from storage.pool import Pool
-from storage.queries import grades, problems, records
+from storage.queries import problems, records
 from tasks.changes import follow_changes
 from tasks.products import choose_rows
 from tasks.recipes import recipe_of

@@ -111,7 +111,7 @@ def test_the_commands_print_what_was_mined(home: Home, project: Project) -> None
 def test_a_turn_keeps_what_was_found_out_and_takes_the_picks_first(
     home: Home, project: Project
 ) -> None:
-    from storage.queries import snapshot
+    from storage.snapshots import snapshot
     from tasks.mine import held_out, mined
 
     mine_traffic(home, project)

@@ -11,7 +11,7 @@ from flywheel.home import Home
 from flywheel.records import Choice, Grade, ModelCall, Problem, Span, Trace, say, trace_id
 from storage.committer import commit
 from storage.inbox import Inbox
-from storage.queries import grades
+from storage.judgements import grades
 from tasks.grade_env import grade_recorded_with
 from tasks.regrade import Narrowed
 from tasks.replay import replay

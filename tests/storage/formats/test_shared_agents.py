@@ -13,8 +13,9 @@ import pytest
 from flywheel.home import Home
 from flywheel.records import Feedback, Span, Trace
 from storage.importer import import_path
+from storage.judgements import feedback_for
 from storage.merge import copies, counted_once, judged, merge
-from storage.queries import feedback_for, traces
+from storage.queries import traces
 from tests.storage.formats.conftest import SHARED, read_file
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,10 @@ from flywheel import failpoints
 from flywheel.errors import FlywheelError, MissingPart, UsageError
 from flywheel.home import Home
 from flywheel.records import Trace, last_answer
+from storage.judgements import feedback_for
 from storage.pull import asking, langfuse, pulling
 from storage.pull.pulling import SOURCES, pull, server_of
-from storage.queries import feedback_for, traces
+from storage.queries import traces
 
 Answer = Callable[[str, str, dict[str, list[str]], Any], Any]
 DAY = "2026-11-2{}T10:00:00.000Z"
