@@ -10,7 +10,6 @@ chunk at a time.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from flywheel.errors import Refused
 from flywheel.ids import digest
 from flywheel.records import Problem, Record
 from flywheel.rows import TrainingRow
@@ -129,27 +128,6 @@ class Heldout:
         for place, (score, key) in best.items():
             if place not in found:
                 yield place, key, "near_duplicate", -score
-
-
-def leakage_check(
-    rows: Sequence[TrainingRow], heldout: Sequence[Problem], near_duplicate: float = 0.7
-) -> list[Leak]:
-    """One leak a row at most, in the order of the rows; the surest kind of each."""
-    return Heldout(heldout, near_duplicate).leaks(rows)
-
-
-def require_no_leaks(
-    rows: Sequence[TrainingRow], heldout: Sequence[Problem], near_duplicate: float = 0.7
-) -> None:
-    """The leakage gate on a finished dataset.
-
-    Raises:
-        Refused: a row touches a held-out problem; says how many, and names the first three.
-    """
-    leaks = leakage_check(rows, heldout, near_duplicate)
-    if leaks:
-        named = "; ".join(f"trace {leak.trace_id} {leak.reason}" for leak in leaks[:3])
-        raise Refused(f"leakage: {len(leaks)} of {len(rows)} rows touch held-out problems: {named}")
 
 
 def _leak(

@@ -1,18 +1,25 @@
 import random
+from collections.abc import Iterable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
-from flywheel.errors import Refused
-from flywheel.records import Message, Reasoning, ToolResult, say
+from flywheel.records import Message, Problem, Reasoning, ToolResult, say
+from flywheel.rows import TrainingRow
 from storage import row_texts
-from storage.leakage import leakage_check, require_no_leaks
+from storage.leakage import Heldout, Leak
 from tests.storage.rows_for_curation import a_problem, a_row
 
 MAIL = (
     "Hello, I ordered a blue kettle two weeks ago and it still has not arrived at my house, "
     "could you please find out where the parcel is and tell me when I can expect it"
 )
+
+
+def leaks_of(
+    rows: Sequence[TrainingRow], heldout: Iterable[Problem], near_duplicate: float = 0.7
+) -> list[Leak]:
+    return Heldout(heldout, near_duplicate).leaks(rows)
 
 
 def with_replaced(text: str, share: float, seed: int = 0) -> str:
@@ -38,7 +45,7 @@ def with_replaced(text: str, share: float, seed: int = 0) -> str:
     ],
 )  # fmt: skip
 def test_each_way_to_touch_a_heldout_problem_is_found(row, problem, by) -> None:  # type: ignore[no-untyped-def]
-    [leak] = leakage_check([row], [a_problem("something else"), problem])
+    [leak] = leaks_of([row], [a_problem("something else"), problem])
     assert (leak.place, leak.trace_id, leak.problem_id, leak.by) == (0, "trace-1", problem.id, by)
     assert problem.id in leak.reason
 
@@ -58,55 +65,55 @@ def test_each_way_to_touch_a_heldout_problem_is_found(row, problem, by) -> None:
     ],
 )
 def test_what_does_not_touch_stays(row, problem) -> None:  # type: ignore[no-untyped-def]
-    assert leakage_check([row], [problem]) == []
+    assert leaks_of([row], [problem]) == []
 
 
 def test_the_prompt_that_all_share_is_not_compared() -> None:
     shared = "You sort mail. Answer with a JSON object of queue and order. Mail follows: " * 3
     row = a_row(1, text="my tea is cold", messages=(say("user", shared + "my tea is cold"),))
     problem = a_problem("invoice is wrong", messages=(say("user", shared + "invoice is wrong"),))
-    assert leakage_check([row], [problem]) == []
+    assert leaks_of([row], [problem]) == []
 
 
 def test_without_a_text_of_its_own_the_last_user_message_is_compared() -> None:
     row = a_row(1, text="", messages=(say("user", MAIL), say("assistant", "?")))
-    [leak] = leakage_check([row], [a_problem("", messages=(say("user", f"{MAIL} now"),))])
+    [leak] = leaks_of([row], [a_problem("", messages=(say("user", f"{MAIL} now"),))])
     assert leak.by == "near_duplicate"
 
 
 def test_the_threshold_decides_and_the_score_is_the_jaccard() -> None:
     row = a_row(1, text="a b c d e f")  # abc bcd cde def
     problem = a_problem("a b c d e g")  # abc bcd cde deg
-    [leak] = leakage_check([row], [problem], near_duplicate=0.6)
+    [leak] = leaks_of([row], [problem], near_duplicate=0.6)
     assert leak.score == pytest.approx(3 / 5)
-    assert leakage_check([row], [problem], near_duplicate=0.61) == []
+    assert leaks_of([row], [problem], near_duplicate=0.61) == []
 
 
 def test_containment_is_measured_on_the_jaccards_scale() -> None:
     inner = "a b c d e f g h i j k l"  # 10 trigrams, all within the longer text
-    [leak] = leakage_check([a_row(1, text=inner + " x y z" * 20)], [a_problem(inner)], 1.0)
+    [leak] = leaks_of([a_row(1, text=inner + " x y z" * 20)], [a_problem(inner)], 1.0)
     assert leak.score == pytest.approx(1.0)
     half = inner.replace("f", "?").replace("g", "-")  # words 6 and 7 are gone: 6 of 10 stay
-    assert leakage_check([a_row(1, text=inner + " x y z" * 20)], [a_problem(half)], 0.7) == []
+    assert leaks_of([a_row(1, text=inner + " x y z" * 20)], [a_problem(half)], 0.7) == []
 
 
 def test_the_nearest_problem_is_named_whatever_the_order() -> None:
     far, near = a_problem(with_replaced(MAIL, 0.05)), a_problem(MAIL + " today")
     row = a_row(1, text=MAIL)
     for heldout in ([far, near], [near, far]):
-        [leak] = leakage_check([row], heldout, 0.5)
+        [leak] = leaks_of([row], heldout, 0.5)
         assert leak.problem_id == near.id
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [a_row(k, text=with_replaced(MAIL, 0.02 * (k % 10), seed=k)) for k in range(40)]
     heldout = [a_problem(MAIL), a_problem("quite another text than that")]
-    whole = leakage_check(rows, heldout)
+    whole = leaks_of(rows, heldout)
     assert 0 < len(whole) < 40
     monkeypatch.setattr(row_texts, "CHUNK_ROWS", 3)
-    assert leakage_check(rows, heldout) == whole
+    assert leaks_of(rows, heldout) == whole
     monkeypatch.setattr(row_texts, "CHUNK_CHARACTERS", 1)
-    assert leakage_check(rows, heldout) == whole
+    assert leaks_of(rows, heldout) == whole
 
 
 def test_the_measured_words_replaced_are_on_the_right_side_of_the_threshold() -> None:
@@ -115,18 +122,9 @@ def test_the_measured_words_replaced_are_on_the_right_side_of_the_threshold() ->
         scores = []
         for seed in range(20):
             row = a_row(1, text=with_replaced(" ".join(f"w{k}" for k in range(60)), share, seed))
-            [leak] = leakage_check([row], [a_problem(" ".join(f"w{k}" for k in range(60)))], 0.05)
+            [leak] = leaks_of([row], [a_problem(" ".join(f"w{k}" for k in range(60)))], 0.05)
             scores.append(leak.score)
         assert low < sum(scores) / len(scores) < high
-
-
-def test_the_gate_refuses_and_names_what_touches_what() -> None:
-    problem = a_problem("x y", user="u")
-    require_no_leaks([a_row(1)], [problem])
-    with pytest.raises(Refused, match=f"1 of 2 rows.*trace-1.*{problem.id}"):
-        require_no_leaks([a_row(1, user="u"), a_row(2)], [problem])
-    require_no_leaks([], [problem])
-    require_no_leaks([a_row(1)], [])
 
 
 @pytest.mark.parametrize("text", [MAIL, "where is my blue kettle now"])
@@ -144,7 +142,7 @@ def test_the_gate_refuses_and_names_what_touches_what() -> None:
 )
 def test_no_dress_hides_a_text(text: str, disguised) -> None:  # type: ignore[no-untyped-def]
     rows = [a_row(1, text=disguised(text))]
-    assert len(leakage_check(rows, [a_problem(text)])) == 1
+    assert len(leaks_of(rows, [a_problem(text)])) == 1
 
 
 def test_a_text_is_found_wherever_it_stands() -> None:
@@ -159,10 +157,10 @@ def test_a_text_is_found_wherever_it_stands() -> None:
     ]
     rows = [a_row(k, text=asked.text, messages=one) for k, one in enumerate(prompts)]
     rows.append(a_row(9, text=asked.text, completion=say("assistant", MAIL)))
-    assert len(leakage_check(rows, [a_problem(MAIL)])) == len(rows)
+    assert len(leaks_of(rows, [a_problem(MAIL)])) == len(rows)
     # What every prompt is headed by, the held-out ones too, is no leak.
     headed = a_problem(MAIL, messages=(say("system", f"An example: {MAIL}"), say("user", MAIL)))
-    assert [leak.place for leak in leakage_check(rows, [headed])] == [1, 2, 3, 4]
+    assert [leak.place for leak in leaks_of(rows, [headed])] == [1, 2, 3, 4]
 
 
 def test_a_copy_of_a_held_out_conversation_is_found_by_its_earlier_turns() -> None:
@@ -174,15 +172,15 @@ def test_a_copy_of_a_held_out_conversation_is_found_by_its_earlier_turns() -> No
         a_row(2, messages=turns[:1], text=MAIL),
         a_row(3, messages=(say("user", "Yes, do it"),), text="Yes, do it"),
     ]
-    assert [leak.place for leak in leakage_check(rows, heldout)] == [0, 1]
+    assert [leak.place for leak in leaks_of(rows, heldout)] == [0, 1]
     # Examples that all prompts show are nobody's conversation.
     shown = [a_problem(f"one {k}", messages=(*turns, say("user", f"one {k}"))) for k in range(3)]
-    assert leakage_check(rows[:2], shown) == []
+    assert leaks_of(rows[:2], shown) == []
 
 
 def test_what_another_project_holds_out_often_hides_nothing() -> None:
     own = [a_problem(f"{MAIL} {k}" if k == 0 else f"w{k} x{k} y{k}") for k in range(8)]
     often = [replace(a_problem(f"{MAIL} {k}"), environment="other") for k in range(9)]
     row = a_row(1, text=with_replaced(MAIL, 0.05))
-    assert leakage_check([row], often) == []
-    assert leakage_check([row], [*own, *often])[0].problem_id == own[0].id
+    assert leaks_of([row], often) == []
+    assert leaks_of([row], [*own, *often])[0].problem_id == own[0].id

@@ -10,14 +10,16 @@ import pytest
 from app.commands.datasets_ import command
 from flywheel.errors import Refused, UsageError
 from flywheel.home import Home
-from flywheel.lineage import Dataset
+from flywheel.lineage import Dataset, RuleCount
 from flywheel.records import Problem, say
 from flywheel.settings import Settings
 from storage.dataset_records import found
-from storage.datasets import manifest_of, read_dataset, verified
+from storage.datasets import manifest_of, read_dataset, verified, write_dataset
 from storage.queries import problems, records
-from tasks.products import make
+from tasks.curate import heldout_of, taken
+from tasks.products import Chosen, judged, make, turn_for
 from tasks.rebuild import rebuild
+from tests.storage.rows_for_curation import a_row
 from tests.tasks.test_preferences import ENVIRONMENT, graded, put, reviewed, trace
 
 PROJECT = """
@@ -98,6 +100,25 @@ def test_each_product_is_made_of_what_the_store_has(home: Home, tmp_path: Path) 
     assert {one.run_id for one in decided} == {None}
     assert {one.evidence["dataset"] for one in decided if one.gate == "data"} >= {rows.id}
     assert not home.runs.exists() or not any(home.runs.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("touches", [False, True])
+def test_what_touches_a_held_out_problem_is_refused_after_it_was_written_too(
+    home: Home, tmp_path: Path, touches: bool
+) -> None:
+    held = problem(9, "heldout")
+    put(home, held)
+    turn = turn_for(str(tmp_path), "rows")
+    rows = [a_row(k, text=f"an order {k} of mine that never came") for k in range(3)]
+    rows += [a_row(9, text=held.text)] * touches
+    chosen = taken(turn, rows, RuleCount(rule="none", rows_in=len(rows), rows_out=len(rows)))
+    dataset = write_dataset(home, "desk", chosen, parents=(), rules=())
+    said = judged(turn, dataset, Chosen(chosen, (), heldout_of(turn)))
+    assert said["passed"] is not touches
+    assert (f"trace trace-9 leaks {held.id}" in said["reason"]) is touches
+    told = {one.gate: one.outcome for one in records(home, "decision")}
+    assert told["leakage"] == told["data"] == ("refused" if touches else "passed")
 
 
 @pytest.mark.slow
