@@ -16,11 +16,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from flywheel.errors import UsageError, unfit
 from flywheel.home import Home
+from flywheel.reviews import SUBJECT, one_person
 
 Role = Literal["viewer", "reviewer", "promoter"]
 ROLES: tuple[Role, ...] = get_args(Role)
-SUBJECT = "sub:"
-"""Before what a sign-in calls a person by itself, so that it is never a name or an address."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class People(BaseModel):
     def _once_each(cls, named: dict[str, Role]) -> dict[str, Role]:
         seen: dict[str, str] = {}
         for one in named:
-            other = seen.setdefault(_alike(one), one)
+            other = seen.setdefault(one_person(one), one)
             if other != one:
                 raise ValueError(f"{other!r} and {one!r} are the same person: keep one of them")
         return named
@@ -88,9 +87,9 @@ def person_of(home: Home, name: str, *, local: bool) -> Person:
     """
     known = people(home)
     if known is None:
-        return Person(_alike(name), "promoter" if local else "viewer")
-    named = {_alike(one): (one, role) for one, role in known.people.items()}
-    return Person(*named.get(_alike(name), (_alike(name), known.default)))
+        return Person(one_person(name), "promoter" if local else "viewer")
+    named = {one_person(one): (one, role) for one, role in known.people.items()}
+    return Person(*named.get(one_person(name), (one_person(name), known.default)))
 
 
 def proven_name(user: Mapping[str, Any]) -> str:
@@ -116,14 +115,6 @@ def proven_name(user: Mapping[str, Any]) -> str:
 
 def _is_address(given: object) -> bool:
     return isinstance(given, str) and "@" in given and not given.lower().startswith(SUBJECT)
-
-
-def _alike(name: str) -> str:
-    """The same for names that mean one person. More than A to Z would make other people's names
-    the same: ß becomes ss, the Kelvin sign k."""
-    if name[: len(SUBJECT)].lower() == SUBJECT:
-        return SUBJECT + name[len(SUBJECT) :]
-    return "".join(one.lower() if one.isascii() else one for one in name)
 
 
 def allowed(person: Person, role: str) -> bool:

@@ -18,8 +18,12 @@ GOLD = "gold"
 """Name of the feedback that says what is known of a trace: true = accepted."""
 SETTLES = "settles"
 """Attribute of a review that was given in sight of the others'."""
-SETTLER = "settled:"
-"""What the grader of its grade begins with."""
+PERSON, SETTLER = "person:", "settled:"
+"""What the grader of a review's grade begins with, and of one that settles."""
+SUBJECT = "sub:"
+"""Before what a sign-in calls a person by itself, so that it is never a name or an address."""
+SMALL = "abcdefghijklmnopqrstuvwxyz"
+_LETTERS = str.maketrans(SMALL.upper(), SMALL)
 Verdict = Literal["accepted", "rejected", "corrected", "withdrawn"]
 """withdrawn: the reviewer took back what was said."""
 STANDING: tuple[Verdict, ...] = ("accepted", "rejected", "corrected")
@@ -49,22 +53,17 @@ def states_answer(feedback: Feedback) -> bool:
 
 def settled(feedback: Sequence[Feedback]) -> list[Feedback]:
     """Without the reviews that a later word settled."""
-    deciding = [one for one in feedback if one.attributes.get(SETTLES) and _stands(one)]
+    deciding = [one for one in _words(feedback) if one.attributes.get(SETTLES)]
     if not deciding:
         return list(feedback)
-    last = max(deciding, key=lambda one: (one.at, one.id))
+    last = max(deciding, key=_when)
     return [one for one in feedback if one is last or verdict_of(one) is None]
 
 
 def counting(feedback: Sequence[Feedback], *, reviewers: int, adjudicate: bool) -> list[Feedback]:
     """Without the reviews that are not the label: all of them while it is open or waits for a
     word, else those that it overrules. Where they count as their mean they all are."""
-    latest: dict[str, Feedback] = {}
-    for one in feedback:
-        who = one_person(one.by or one.id)
-        if _stands(one) and _after(latest.get(who), one):
-            latest[who] = one
-    votes = list(latest.values())
+    votes = _words(feedback)
     last = max((one for one in votes if one.attributes.get(SETTLES)), key=_when, default=None)
     label = label_of(
         [_good(one) for one in votes],
@@ -78,8 +77,12 @@ def counting(feedback: Sequence[Feedback], *, reviewers: int, adjudicate: bool) 
 
 
 def one_person(name: str) -> str:
-    """The same for the spellings of one person's name: A to Z, as in people.toml."""
-    return "".join(one.lower() if one.isascii() else one for one in name.strip())
+    """The same for the spellings of one person's name, as in people.toml. More than A to Z would
+    make other people's names the same: ß becomes ss, the Kelvin sign k."""
+    bare = name.strip(" ")
+    if bare[: len(SUBJECT)].lower() == SUBJECT:
+        return SUBJECT + bare[len(SUBJECT) :]
+    return bare.translate(_LETTERS)
 
 
 def label_of(
@@ -112,20 +115,21 @@ def labelled(grades: Sequence[Grade], *, reviewers: int, adjudicate: bool) -> li
     """
     people = [one for one in grades if one.kind == "human" and one.reward == NAME]
     spoken: dict[str, Grade] = {}
-    for one in sorted(people, key=_when):
-        spoken[one_person(one.grader)] = one
+    # Who settles takes the own word before it back at the same moment.
+    for one in sorted(people, key=lambda one: (one.at, one.grader.startswith(SETTLER), one.id)):
+        spoken[one_person(one.grader.removeprefix(SETTLER).removeprefix(PERSON))] = one
     standing = [one for one in spoken.values() if one.weight and one.value is not None]
     if not standing:
         return list(grades)
     deciding = [one for one in standing if one.grader.startswith(SETTLER)]
-    last = max(deciding, key=lambda one: (one.at, one.id), default=None)
+    last = max(deciding, key=_when, default=None)
     label = label_of(
         [one.value for one in standing if one.value is not None],
         None if last is None else last.value,
         reviewers=reviewers,
         adjudicate=adjudicate,
     )
-    shown = last or max(standing, key=lambda one: (one.at, one.id))
+    shown = last or max(standing, key=_when)
     if label.value is None:
         why = {
             "open": f"{len(standing)} of {reviewers} reviewers looked at it",
@@ -140,6 +144,16 @@ def labelled(grades: Sequence[Grade], *, reviewers: int, adjudicate: bool) -> li
     return [*(other for other in grades if other not in people), one]
 
 
+def _words(feedback: Sequence[Feedback]) -> list[Feedback]:
+    """Of each person the last review, where it was not taken back."""
+    latest: dict[str, Feedback] = {}
+    for one in feedback:
+        who = one_person(one.by or one.id)
+        if verdict_of(one) is not None and _after(latest.get(who), one):
+            latest[who] = one
+    return [one for one in latest.values() if verdict_of(one) in STANDING]
+
+
 def _when(said: Feedback | Grade) -> tuple[int, str]:
     return said.at, said.id
 
@@ -150,7 +164,3 @@ def _after(before: Feedback | None, now: Feedback) -> bool:
 
 def _good(feedback: Feedback) -> float:
     return float(verdict_of(feedback) == "accepted")
-
-
-def _stands(feedback: Feedback) -> bool:
-    return verdict_of(feedback) in STANDING

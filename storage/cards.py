@@ -7,7 +7,8 @@ card is a function of the other tables, and no card is older than what it is mad
 
 from typing import TYPE_CHECKING
 
-from flywheel.reviews import NAME, SETTLER, SETTLES, STANDING
+from flywheel.reviews import NAME, STANDING
+from storage.verdicts import RULING, SETTLING, VERDICT, person, rewarded
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -70,25 +71,8 @@ WITH called AS (
     SELECT trace_id, avg(list_avg(logprobs)) AS logprob
     FROM tokens SEMI JOIN touched USING (trace_id)
     WHERE choice = 0 AND len(logprobs) > 0 AND since >= $oldest GROUP BY trace_id
-), latest AS (
-    SELECT trace_id, reward, weight, value, grader FROM grades SEMI JOIN touched USING (trace_id)
-    WHERE span_id IS NULL
-    QUALIFY row_number() OVER (
-        PARTITION BY trace_id, reward, CASE WHEN kind = 'human' THEN grader END
-        ORDER BY given DESC, since DESC, digest DESC
-    ) = 1
-), heard AS (  -- who settled what reviewers were at odds about is heard alone
-    SELECT * FROM latest WHERE weight > 0
-    QUALIFY starts_with(grader, '{SETTLER}')
-        OR NOT bool_or(starts_with(grader, '{SETTLER}')) OVER (PARTITION BY trace_id, reward)
-), given AS (
-    SELECT trace_id, avg(weight) AS weight,
-        CASE WHEN count(value) = count(*) THEN avg(value) END AS value
-    FROM heard GROUP BY trace_id, reward
 ), rewarded AS (
-    SELECT trace_id, count(value) AS graded, count(*) - count(value) AS ungiven,
-        CASE WHEN count(value) = count(*) THEN sum(weight * value) / sum(weight) END AS reward
-    FROM given GROUP BY trace_id
+    {rewarded("FROM grades SEMI JOIN touched USING (trace_id)")}
 )
 SELECT traces.id AS trace_id, traces.since, coalesce(first_since, traces.since) AS first_since,
     project, origin, external_id, coalesce(conversation, threads.root) AS conversation, user_id,
@@ -119,22 +103,24 @@ WITH keyed AS (
     QUALIFY row_number() OVER (PARTITION BY project, target, target_kind, name, said_by
                                ORDER BY said DESC, id DESC) = 1
 ), about AS (
-    SELECT DISTINCT stands_for AS trace_id, asked.id, name, said_by,
-        body ->> '$.attributes.verdict' AS ruling,
-        coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false) AS settles, said AS at_time,
+    SELECT DISTINCT stands_for AS trace_id, asked.id, name, said, {person("said_by")} AS person,
+        {RULING} AS ruling, {SETTLING} AS settles,
         (body ->> '$.attributes.review') IS NOT NULL AS of_review,
         CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
     FROM asked JOIN keyed USING (place)
+), reviewed AS (  -- a person's word on a copy is a word on what it is a copy of
+    SELECT *, ruling = 'accepted' AS good FROM about WHERE name = '{NAME}'
+    QUALIFY row_number() OVER (PARTITION BY trace_id, coalesce(person, id)
+                               ORDER BY said DESC, id DESC) = 1
+), judged AS (
+    SELECT trace_id, list(person) FILTER (person IS NOT NULL) AS reviewers, {VERDICT} AS verdict
+    FROM reviewed WHERE ruling IN {STANDING} GROUP BY trace_id
+), told AS (
+    SELECT trace_id, count(*) FILTER (NOT of_review) AS said,
+        avg(yes::INTEGER) FILTER (NOT of_review) AS liked
+    FROM about GROUP BY trace_id
 )
-SELECT trace_id, count(*) FILTER (NOT of_review) AS said,
-    avg(yes::INTEGER) FILTER (NOT of_review) AS liked,
-    list(DISTINCT said_by) FILTER (name = '{NAME}' AND ruling IN {STANDING}) AS reviewers,
-    coalesce(
-        last((ruling = 'accepted')::INTEGER ORDER BY at_time, id)
-            FILTER (name = '{NAME}' AND ruling IN {STANDING} AND settles),
-        avg((ruling = 'accepted')::INTEGER) FILTER (name = '{NAME}' AND ruling IN {STANDING})
-    )::DOUBLE AS verdict
-FROM about GROUP BY trace_id
+SELECT told.*, reviewers, verdict FROM told LEFT JOIN judged USING (trace_id)
 """
 _OLDEST = """
 SELECT least($sequence, coalesce(min(first_since), $sequence)) FROM cards SEMI JOIN touched

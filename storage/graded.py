@@ -5,12 +5,10 @@ from flywheel.home import Home
 from flywheel.records import Record
 from storage.copies import RECORDED
 from storage.database import reading
+from storage.verdicts import rewarded
 
-_LATEST = """SELECT trace_id, value, weight FROM grades WHERE weight > 0 AND span_id IS NULL
-    QUALIFY row_number() OVER (PARTITION BY trace_id, reward
-                               ORDER BY given DESC, since DESC, digest DESC) = 1"""
-SCORED = f"""SELECT trace_id, sum(weight * value) / sum(weight) AS score FROM ({_LATEST})
-    GROUP BY trace_id HAVING count(value) = count(*)"""
+_SCORED = "SELECT trace_id, reward AS score FROM ({rewarded}) WHERE reward IS NOT NULL"
+SCORED = _SCORED.format(rewarded=rewarded("FROM grades"))
 """As `environments.grading.score` does it: a trace of which any reward is not known has none."""
 
 
@@ -69,7 +67,7 @@ def pass_rates(
     """
     scored = SCORED
     if until is not None:
-        scored = SCORED.replace("weight > 0", f"weight > 0 AND since <= {int(until)}")
+        scored = _SCORED.format(rewarded=rewarded(f"FROM grades WHERE since <= {int(until)}"))
     with reading(home) as database:
         if database is None:
             return {}

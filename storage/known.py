@@ -11,10 +11,10 @@ import msgspec
 
 from flywheel.home import Home
 from flywheel.lineage import Dataset, Deployment, Product
-from flywheel.reviews import NAME, SETTLES, STANDING
 from storage.database import reading
 from storage.graded import pass_rates
 from storage.rules.rule import Known
+from storage.verdicts import VERDICT, reviews
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -29,15 +29,8 @@ _EARLIER = """SELECT body FROM datasets WHERE project = $project AND since <= $s
 _CLUSTERS = """SELECT id, body ->> '$.attributes.cluster' AS cluster FROM problems
     WHERE cluster IS NOT NULL AND (environment = $environment
         OR trace_id IN (SELECT id FROM traces WHERE project = $project))"""
-_REVIEWS = f"""WITH ruled AS (
-    SELECT target, body ->> '$.attributes.verdict' AS ruling,
-        coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false) AS settles FROM feedback
-    WHERE project = $project AND name = '{NAME}' AND target_kind = 'trace' AND since <= $until
-    QUALIFY row_number() OVER (PARTITION BY target, said_by ORDER BY said DESC, id DESC) = 1
-)
-SELECT stands_for, count(*), coalesce(max((ruling = 'accepted')::DOUBLE) FILTER (settles),
-    avg((ruling = 'accepted')::DOUBLE))
-FROM ruled JOIN cards ON trace_id = target WHERE ruling IN {STANDING} GROUP BY stands_for"""
+_REVIEWS = f"""SELECT trace_id, count(*), {VERDICT}
+    FROM ({reviews("project = $project AND since <= $until")}) GROUP BY trace_id"""
 """Who settled what reviewers were at odds about is of one mind with them."""
 _DEPLOYED = """SELECT body FROM deployments WHERE project = $project AND since <= $until"""
 _SAMPLED = """SELECT run_id FROM traces
@@ -81,7 +74,7 @@ def known_of(
                 project=project, deployments=_own([champion]), base=champion.base_model,
                 embeddings=home.embeddings,
             )  # fmt: skip
-        clusters = reviews = {}
+        clusters = people = {}
         made = [
             msgspec.json.decode(body, type=Deployment)
             for (body,) in _all(database, _DEPLOYED, seen)
@@ -91,7 +84,7 @@ def known_of(
             clusters = dict(found)
         if "agreement" in rules:
             found = _all(database, _REVIEWS, seen)
-            reviews = {trace: (people, yes) for trace, people, yes in found}
+            people = {trace: (count, yes) for trace, count, yes in found}
         ((now,),) = _all(database, _NOW, at)
         bodies = _all(database, _EARLIER, at | {"project": project})
     return Known(
@@ -101,7 +94,7 @@ def known_of(
         pass_rates={name: rate for name, (rate, _) in rates.items()},
         tries={name: count for name, (_, count) in rates.items()},
         clusters=clusters,
-        reviews=reviews,
+        reviews=people,
         now=now,
         earlier=_accepted([body for (body,) in bodies], product, run_id),
         embeddings=home.embeddings,

@@ -12,8 +12,9 @@ from flywheel.home import Home
 from flywheel.ids import seed_of
 from flywheel.plain import many
 from flywheel.records import Record
-from flywheel.reviews import GOLD, NAME, SETTLES, STANDING, Label, State, label_of, one_person
+from flywheel.reviews import GOLD, Label, State, label_of
 from storage.database import reading
+from storage.verdicts import ANSWER, reviews
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,12 +79,10 @@ def votes(home: Home, project: str) -> list[Vote]:
     """Every verdict that stands, one a person and trace, by trace and person."""
     with reading(home) as database:
         rows = [] if database is None else database.execute(_VOTES, [project]).fetchall()
-    latest: dict[tuple[str, str], Vote] = {}
-    for one, by, good, settles, at in rows:
-        vote = Vote(trace_id=one, by=by, good=good, settles=settles, at=at)
-        key = one, one_person(by)
-        latest[key] = max(latest.get(key, vote), vote, key=lambda each: (each.at, each.by))
-    return list(latest.values())
+    return [
+        Vote(trace_id=one, by=by, good=good, settles=settles, at=at)
+        for one, by, good, settles, at in rows
+    ]
 
 
 def gold(home: Home, project: str) -> dict[str, bool]:
@@ -204,16 +203,9 @@ def _alpha(table: "NDArray[np.int64]") -> float | None:
     return float(krippendorff.alpha(value_counts=table, level_of_measurement="nominal"))
 
 
-_LATEST = """SELECT target, said_by, said, body FROM feedback
-    WHERE project = ? AND target_kind = 'trace' AND name = '{name}'
-    QUALIFY row_number() OVER (PARTITION BY target, said_by ORDER BY said DESC, id DESC) = 1"""
-_VOTES = f"""WITH latest AS ({_LATEST.format(name=NAME)}), told AS (
-    SELECT *, body ->> '$.attributes.verdict' AS ruling FROM latest
-)
-SELECT target, said_by, ruling = 'accepted',
-    coalesce(body ->> '$.attributes.{SETTLES}' = 'true', false), said
-FROM told WHERE ruling IN {STANDING} AND said_by IS NOT NULL ORDER BY target, said_by"""
-_GOLD = f"""SELECT target, body ->> '$.value' FROM (
-    SELECT * FROM feedback WHERE project = ? AND target_kind = 'trace' AND name = '{GOLD}'
-    QUALIFY row_number() OVER (PARTITION BY target ORDER BY said DESC, id DESC) = 1
-) ORDER BY target"""
+_VOTES = f"""SELECT trace_id, said_by, good, settles, said FROM ({reviews("project = ?")})
+    WHERE said_by IS NOT NULL ORDER BY trace_id, said_by"""
+_GOLD = f"""SELECT {ANSWER} AS answer, body ->> '$.value' FROM feedback
+    WHERE project = ? AND target_kind = 'trace' AND name = '{GOLD}'
+    QUALIFY row_number() OVER (PARTITION BY answer ORDER BY said DESC, id DESC) = 1
+    ORDER BY answer"""

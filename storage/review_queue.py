@@ -11,6 +11,7 @@ from flywheel.data_section import LabelsSection
 from flywheel.home import Home
 from flywheel.ids import seed_of
 from flywheel.records import Record
+from flywheel.reviews import one_person
 from storage.copies import RECORDED
 from storage.database import reading
 from storage.labels import gold, votes
@@ -72,7 +73,7 @@ def ranked(
     section = section or LabelsSection()
     conditions = ["answered", _WHICH[which]]
     values: dict[str, Any] = {"project": project}
-    known = {"me": me, "wanted": section.reviewers, "adjudicate": section.adjudicate}
+    known = {"me": one_person(me), "wanted": section.reviewers, "adjudicate": section.adjudicate}
     values |= {name: one for name, one in known.items() if f"${name}" in _WHICH[which]}
     if recorded:
         conditions.append(f"origin IN {RECORDED}")
@@ -116,7 +117,7 @@ LIMIT {{limit}}
 def _gold_left(home: Home, project: str, me: str) -> list[str]:
     """Gold items that I have not judged, in an order of my own."""
     known = gold(home, project)
-    mine = {one.trace_id for one in votes(home, project) if one.by == me}
+    mine = {one.trace_id for one in votes(home, project) if one_person(one.by) == one_person(me)}
     return sorted(set(known) - mine, key=lambda one: seed_of("gold", me, one))
 
 

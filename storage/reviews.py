@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from flywheel.home import Home
 from flywheel.records import Record
-from flywheel.reviews import NAME, STANDING
+from flywheel.reviews import one_person
 from storage.copies import RECORDED
 from storage.database import reading
 from storage.rows import named
+from storage.verdicts import reviews, rewarded
 
 FEW = 5
 """Fewer judged in common than this say nothing about agreement."""
@@ -143,7 +144,7 @@ GROUP BY one, other ORDER BY one, other
 
 
 def progress(home: Home, project: str, me: str) -> Progress:
-    nothing = Agreement(share=None, common=0)
+    nothing, me = Agreement(share=None, common=0), one_person(me)
     with reading(home, wait_s=_WAIT_S) as database:
         if database is None:
             return Progress(answers=0, reviewed=0, mine=0, with_reward=nothing,
@@ -167,29 +168,20 @@ def _share(same: int | None, common: int | None) -> Agreement:
     return Agreement(share=(same or 0) / common if common >= FEW else None, common=common)
 
 
+_BY_PROGRAM = "FROM grades SEMI JOIN mine USING (trace_id) WHERE kind IN ('code', 'judge')"
 _AGREEMENT = f"""
-WITH ruled AS (
-    SELECT target AS trace_id, said_by, body ->> '$.attributes.verdict' AS ruling
-    FROM feedback WHERE project = $project AND name = '{NAME}' AND target_kind = 'trace'
-    QUALIFY row_number() OVER (PARTITION BY target, said_by ORDER BY said DESC, id DESC) = 1
-), standing AS (
-    SELECT trace_id, said_by, ruling = 'accepted' AS good FROM ruled WHERE ruling IN {STANDING}
+WITH standing AS (
+    SELECT trace_id, person, good FROM ({reviews("project = $project")})
 ), mine AS (
-    SELECT trace_id, good FROM standing WHERE said_by = $me
-), latest AS (
-    SELECT trace_id, weight, value FROM grades SEMI JOIN mine USING (trace_id)
-    WHERE span_id IS NULL AND kind IN ('code', 'judge') AND weight > 0
-    QUALIFY row_number() OVER (
-        PARTITION BY trace_id, reward ORDER BY given DESC, since DESC, digest DESC) = 1
+    SELECT trace_id, good FROM standing WHERE person = $me
 ), rewarded AS (
-    SELECT trace_id, sum(weight * value) / sum(weight) >= 0.5 AS good FROM latest
-    GROUP BY trace_id HAVING count(value) = count(*)
+    SELECT trace_id, reward >= 0.5 AS good FROM ({rewarded(_BY_PROGRAM)}) WHERE reward IS NOT NULL
 )
 SELECT
     (SELECT count(*) FROM mine JOIN rewarded USING (trace_id)) AS graded,
     (SELECT count(*) FROM mine JOIN rewarded USING (trace_id) WHERE mine.good = rewarded.good)
         AS "right",
-    (SELECT count(*) FROM mine JOIN standing USING (trace_id) WHERE said_by <> $me) AS shared,
+    (SELECT count(*) FROM mine JOIN standing USING (trace_id) WHERE person <> $me) AS shared,
     (SELECT count(*) FROM mine JOIN standing USING (trace_id)
-        WHERE said_by <> $me AND mine.good = standing.good) AS same
+        WHERE person <> $me AND mine.good = standing.good) AS same
 """

@@ -22,7 +22,7 @@ from flywheel.errors import FlywheelError, UsageError
 from flywheel.home import Home
 from flywheel.ids import canonical
 from flywheel.records import Feedback, Grade
-from flywheel.reviews import NAME, SETTLER, SETTLES, Verdict
+from flywheel.reviews import NAME, PERSON, SETTLER, SETTLES, Verdict
 from storage import leases
 from storage.inbox import Inbox
 from storage.reviews import Pair
@@ -92,7 +92,7 @@ def judge(
         said = msgspec.structs.replace(said, value=value, kind="demonstration")
     grade = Grade(
         trace_id=trace_id, reward=NAME, weight=0.0 if withdrawn else 1.0, kind="human",
-        value=None if withdrawn else float(verdict == "accepted"), grader=f"person:{by}",
+        value=None if withdrawn else float(verdict == "accepted"), grader=PERSON + by,
         reason=f"{verdict} by {by}" + (f": {comment[:2000]}" if comment else ""),
         confirmed_by=None if withdrawn else "human", at=at,
     )  # fmt: skip

@@ -9,15 +9,20 @@ from msgspec.structs import replace
 
 from flywheel.data_section import LabelsSection
 from flywheel.home import Home
+from flywheel.lineage import Deployment
 from flywheel.records import Feedback, Grade, Problem, say
 from flywheel.reviews import GOLD, counting, label_of, labelled, settled
-from storage import judgements, labels, queries, review_queue
+from storage import judgements, labels, queries, review_queue, reviews
 from storage.committer import commit
+from storage.database import reading
+from storage.graded import SCORED
 from storage.inbox import Inbox
+from storage.known import known_of
 from storage.labels import Vote
 from tests.storage.store_parts import spoken
 
 TWO = LabelsSection(reviewers=2)
+BASE = Deployment(name="shop-v0", project="shop", version=0, base_model="/models/tiny-1b")
 
 
 def ruled(target: str, verdict: str, by: str, at: int = 1, **more: Any) -> Feedback:
@@ -208,3 +213,49 @@ def test_one_person_under_two_spellings_is_one_reviewer(home: Home) -> None:
     assert (label.value, label.weight) == (None, 0.0)
     stored(home, ruled("t", "accepted", "ann"), ruled("t", "rejected", "Ann", at=2))
     assert [(one.by, one.good) for one in labels.votes(home, "shop")] == [("Ann", False)]
+
+
+def test_all_that_count_words_count_the_same(home: Home) -> None:
+    """One person under two spellings, a word on a copy, one taken back, two that settle."""
+    twice, copied, back, torn = (spoken(name, answer=name) for name in ("w", "c", "b", "t"))
+    copy = spoken("c", answer="c", source="import:x", origin="import")
+
+    def review(target: str, verdict: str, by: str, at: int = 1, **more: Any) -> list[Any]:
+        good = verdict == "accepted"
+        grade = replace(graded(target, good, f"person:{by}", at), weight=float(verdict[0] != "w"))
+        if more:
+            grade = replace(grade, grader=f"settled:{by}")
+        return [ruled(target, verdict, by, at, **more), grade]
+
+    stored(
+        home, twice, copied, copy, back, torn,
+        *review(twice.id, "accepted", "ann"), *review(twice.id, "rejected", "Ann", 2),
+        ruled(copied.id, "accepted", "ann"), ruled(copy.id, "rejected", "ann", 2),
+        *review(back.id, "accepted", "ann"), *review(back.id, "withdrawn", "ANN", 2),
+        *review(torn.id, "accepted", "sub:Ann"), *review(torn.id, "rejected", "sub:ann", 2),
+        *review(torn.id, "accepted", "bob", 3, settles=True),
+        *review(torn.id, "rejected", "cid", 4, settles=True),
+        *review(torn.id, "accepted", "cid", 5),
+    )  # fmt: skip
+    each = {twice.id: 0.0, copied.id: 0.0, torn.id: 1.0}
+    told = labels.labels(labels.votes(home, "shop"), LabelsSection())
+    assert {one: label.value for one, label in told.items()} == each
+    assert reviews.verdicts(home, "shop") == each
+    assert len(labels.votes(home, "shop")) == 6
+    known = known_of(home, project="shop", traffic="shop", environment="shop", champion=BASE,
+                     sequence=1 << 40, rules=("agreement",)).reviews  # fmt: skip
+    assert known == {twice.id: (1, 0.0), copied.id: (1, 0.0), torn.id: (4, 1.0)}
+    found = next(iter(queries.traces(home, ids=[*each, back.id])))
+    said = judgements.feedback_for(home, found, labels=LabelsSection())
+    assert {one: {review.value for review in some} for one, some in said.items() if some} == {
+        one: {value == 1.0} for one, value in each.items()
+    }
+    given = judgements.grades(home, trace_ids=[twice.id, torn.id], labels=LabelsSection())
+    assert {one.trace_id: one.value for one in given} == {twice.id: 0.0, torn.id: 1.0}
+    with reading(home) as database:
+        assert database is not None
+        rows = database.execute("SELECT trace_id, reward FROM cards WHERE trace_id <> $1",
+                                [copy.id]).fetchall()  # fmt: skip
+        scored = database.execute(f"SELECT * FROM ({SCORED})").fetchall()
+    assert dict(rows) == {twice.id: 0.0, copied.id: None, back.id: None, torn.id: 1.0}
+    assert dict(scored) == {twice.id: 0.0, torn.id: 1.0}
