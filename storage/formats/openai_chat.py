@@ -25,6 +25,7 @@ from .messages import (
     read_tools,
 )  # fmt: skip
 from .nested import nested
+from .openai_fields import ASKED
 from .openai_stream import merge_chunks, read_events
 from .parsed import Context, Parsed, Rest
 from .usage import read_usage
@@ -38,12 +39,6 @@ SOURCE = "import:openai_chat"
 _RESPONSE = frozenset(("id", "model", "choices", "usage", "created", "object", "error",
                        "prompt_token_ids"))  # fmt: skip
 _CHOICE = frozenset(("index", "message", "finish_reason", "token_ids", "text"))
-_ASKED = frozenset(
-    (
-        "model", "messages", "tools", "functions", "temperature", "top_p", "top_k", "max_tokens",
-        "max_completion_tokens", "seed", "stop", "user",
-    )
-)  # fmt: skip
 
 
 def recognise(sample: object) -> bool:
@@ -145,7 +140,7 @@ def _breaks_off(call: ModelCall) -> bool:
 
 
 def _sampling(request: dict[str, Any]) -> Sampling:
-    others = {key: request[key] for key in request.keys() - _ASKED}
+    others = {key: request[key] for key in request.keys() - ASKED}
     longest = request.get("max_completion_tokens", request.get("max_tokens"))
     return read_sampling({**request, "max_tokens": longest}, others)
 

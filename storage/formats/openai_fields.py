@@ -1,6 +1,8 @@
 """The fields of the commonest chat row, {request, response} in plain texts.
 
-Enters a row's bytes; leaves its fields, or None where it holds anything but these.
+Enters a row's bytes; leaves its fields, or None where it holds anything but these. A field that is
+added here is one that `openai_plain` and `openai_rows` must read: a test draws rows of all of them
+and compares what each reader gives.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -86,9 +88,14 @@ class Request(_Exact):
     service_tier: Asked = UNSET
 
 
-OWN = 12
-"""Fields of a request before those that only some ask for."""
-OTHERS = Request.__struct_fields__[OWN:]
+ASKED = frozenset(
+    (
+        "model", "messages", "tools", "functions", "temperature", "top_p", "top_k", "max_tokens",
+        "max_completion_tokens", "seed", "stop", "user",
+    )
+)  # fmt: skip
+"""Fields of a request that have a place of their own; the others stand in `Sampling.other`."""
+OTHERS = tuple(name for name in Request.__struct_fields__ if name not in ASKED)
 
 
 class _Choice(_Exact):
@@ -101,7 +108,7 @@ class _Choice(_Exact):
 class _Response(_Exact):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     id: str | None = None
-    object: str | None = None
+    object: Literal["chat.completion"] | None = None
     created: Moment = None
     model: str | None = None
     usage: dict[str, Any] | None = None

@@ -7,7 +7,6 @@ two never differ (a test compares them). `openai_rows` makes rows of tables of t
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from flywheel.records import (
@@ -29,7 +28,7 @@ from flywheel.records import (
 from .feedback import read_feedback
 from .finish import finish_reason
 from .messages import answered
-from .openai_fields import OTHERS, OWN, ChatRow, Request, Said, decoded, tools_of
+from .openai_fields import OTHERS, ChatRow, Request, Said, decoded, tools_of
 from .parsed import Context, Parsed, Rest
 from .times import nanoseconds
 from .usage import read_usage
@@ -120,21 +119,20 @@ def _call(row: ChatRow, tools: tuple[dict[str, Any], ...], rest: Rest) -> ModelC
 
 def message_of(said: Said) -> Message:
     role, content = said.role, said.content
-    if role == "tool":
-        answer = ToolResult(
-            content=content or "", id=said.tool_call_id or None, name=said.name or None
-        )
-        return Message(role=role, parts=(answer, *_calls(said)))
-    if said.reasoning_content is None and said.tool_calls is None:
+    if said.reasoning_content is None and said.tool_calls is None and role != "tool":
         return Message(
             role=role, parts=() if content is None else (Text(text=content),), name=said.name
         )
     parts: list[Part] = []
     if said.reasoning_content is not None:
         parts.append(Reasoning(text=said.reasoning_content))
-    if content is not None:
+    if role == "tool":
+        ids = said.tool_call_id or None
+        parts.append(ToolResult(content=content or "", id=ids, name=said.name or None))
+    elif content is not None:
         parts.append(Text(text=content))
-    return Message(role=role, parts=(*parts, *_calls(said)), name=said.name)
+    name = None if role == "tool" else said.name
+    return Message(role=role, parts=(*parts, *_calls(said)), name=name)
 
 
 def _calls(said: Said) -> list[ToolCall]:
@@ -145,15 +143,14 @@ def _calls(said: Said) -> list[ToolCall]:
 
 
 def sampling_of(request: Request) -> Sampling:
-    longest = request.max_completion_tokens
-    stop = request.stop or ()
-    values = zip(OTHERS, msgspec.structs.astuple(request)[OWN:], strict=True)
+    longest, stop = request.max_completion_tokens, request.stop
+    others = [(name, getattr(request, name)) for name in OTHERS]
     return Sampling(
         temperature=request.temperature,
         top_p=request.top_p,
         top_k=request.top_k,
         max_tokens=request.max_tokens if longest is UNSET else longest,
         seed=request.seed,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        other={name: value for name, value in values if value is not UNSET},
+        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        other={name: value for name, value in others if value is not UNSET},
     )

@@ -93,7 +93,10 @@ def _is_plain(row: ChatRow) -> bool:
         return False
     if said.content is None and not said.tool_calls and said.reasoning_content is None:
         return False
-    if finish_reason(choice.finish_reason) == "content_filter":
+    ended = finish_reason(choice.finish_reason)
+    if ended == "content_filter":
+        return False
+    if ended in ("tool_calls", "function_call") and not said.tool_calls:
         return False
     for one in row.request.messages:
         if one.content is None and one.role in ("system", "developer", "user"):
