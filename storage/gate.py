@@ -37,13 +37,13 @@ def data_gate(
         expected.drift_suite(found, name, wanted),
         expected.shrink_suite(frame.height, earlier and earlier.frame.height, name, wanted),
     ])  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    report = folder / "gate.html"
-    durable.write(report, page(gates, found, frame.height, name).encode())
-    keep(folder, frame)
     failures = tuple(line for one in gates if one.strictness == "block" for line in one.failures)
     warnings = tuple(line for one in gates if one.strictness == "warn" for line in one.failures)
-    return GateReport(
-        passed=not failures, failures=failures, warnings=warnings, report=report,
+    report = GateReport(
+        passed=not failures, failures=failures, warnings=warnings, report=folder / "gate.html",
         gates=tuple(gates), shifts=found,
     )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    durable.write(report.report, page(report, frame.height, name).encode())
+    keep(folder, frame)
+    return report

@@ -16,6 +16,7 @@ from storage.curate import RuleSpec
 from storage.dataset_rows import Difference, difference, narrow_columns
 from storage.datasets import verified
 from storage.gates.earlier import columns
+from storage.pages import page_of
 from storage.shifts import COMPARED, Shift, shifts
 
 if TYPE_CHECKING:
@@ -146,14 +147,9 @@ def _spelled(params: dict[str, Any]) -> str:
 
 def page(found: Comparison) -> str:
     """The comparison as one HTML file that needs nothing else."""
-    from jinja2 import Environment
-
-    source = (Path(__file__).parent / "versions.html.jinja").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        source
-    )
-    drawn = [(one, one.beyond(DRIFTED), _widest(one)) for one in found.shifts]
-    return template.render(found=found, drawn=drawn)
+    shifted = found.shifted
+    drawn = [(one, one in shifted, _widest(one)) for one in found.shifts]
+    return page_of(Path(__file__).with_name("versions.html.jinja"), found=found, drawn=drawn)
 
 
 def _widest(shift: Shift) -> float:

@@ -136,22 +136,17 @@ def differing(told: "Comparison") -> Iterator[str]:
         if one.what != "same":
             values = f"{_spelled(one.before)} -> {_spelled(one.after)}"
             yield f"rule       {one.rule} {one.what}: {values}"
+    shifted = told.shifted
     for shift in told.shifts:
         if shift.psi is None or shift.js is None:
             continue
-        apart = "shifted" if shift.beyond(_drifted()) else "alike"
+        apart = "shifted" if shift in shifted else "alike"
         ks = "" if shift.ks is None else f", KS {shift.ks:.3f}"
         yield f"{apart:<10} {shift.column}: PSI {shift.psi:.3f}{ks}, JS {shift.js:.3f}"
 
 
 def _spelled(parameters: str | None) -> str:
     return "not there" if parameters is None else parameters or "defaults"
-
-
-def _drifted() -> float:
-    from storage.versions import DRIFTED
-
-    return DRIFTED
 
 
 @command.command("make")

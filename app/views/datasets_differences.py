@@ -11,7 +11,7 @@ from app.views.ledger_data import Ledger, turns
 from app.views.words import many
 from flywheel.lineage import Dataset
 from storage.dataset_rows import Difference
-from storage.versions import DRIFTED, Comparison, compare
+from storage.versions import Comparison, compare
 
 _ACROSS = 2
 """Plots beside each other."""
@@ -89,7 +89,7 @@ def _shifts(found: Comparison) -> None:
     for start in range(0, len(drawn), _ACROSS):
         for place, shift in zip(st.columns(_ACROSS), drawn[start : start + _ACROSS], strict=False):
             with place:
-                apart = "shifted" if shift.beyond(DRIFTED) else "alike"
+                apart = "shifted" if shift in found.shifted else "alike"
                 ks = "" if shift.ks is None else f", KS {shift.ks:.3f}"
                 st.markdown(f"**{plain(shift.column)}** {apart}: PSI {shift.psi:.3f}{ks}")
                 st.altair_chart(shares(shift), width="stretch")

@@ -1,12 +1,12 @@
 """The data gate's page: one HTML file that stands alone, without the answers themselves.
 
-A report's parts enter; leaves the page's text. Everything shown is escaped.
+A report enters; leaves the page's text.
 """
 
 from pathlib import Path
 
-from storage.gates.report import Looked
-from storage.shifts import Shift
+from storage.gates.report import GateReport
+from storage.pages import page_of
 
 SAYS = {
     "data": "Schema, ranges and nulls",
@@ -17,18 +17,16 @@ SAYS = {
 }
 
 
-def page(gates: list[Looked], shifts: tuple[Shift, ...], rows: int, earlier: str | None) -> str:
-    from jinja2 import Environment
-
-    source = (Path(__file__).parent / "page.html.jinja").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        source
-    )
-    failures = [line for one in gates if one.strictness == "block" for line in one.failures]
-    warnings = [line for one in gates if one.strictness == "warn" for line in one.failures]
-    return template.render(
-        gates=gates, shifts=shifts, rows=rows, earlier=earlier, says=SAYS,
-        failures=failures, warnings=warnings, checks=sum(len(one.checks) for one in gates),
-        amiss={check.column for one in gates if one.gate == "drift" for check in one.checks
-               if not check.passed},
+def page(report: GateReport, rows: int, earlier: str | None) -> str:
+    """
+    Args:
+        earlier: the dataset that it was compared with. None = with none.
+    """
+    drift = (one for one in report.gates if one.gate == "drift")
+    return page_of(
+        Path(__file__).with_name("page.html.jinja"),
+        gates=report.gates, shifts=report.shifts, rows=rows, earlier=earlier, says=SAYS,
+        failures=report.failures, warnings=report.warnings,
+        checks=sum(len(one.checks) for one in report.gates),
+        amiss={check.column for one in drift for check in one.checks if not check.passed},
     )  # fmt: skip
