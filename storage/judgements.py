@@ -15,7 +15,7 @@ from flywheel.records import Feedback, Grade, Trace
 from flywheel.reviews import counting, labelled, settled
 from storage import entries
 from storage.database import reading
-from storage.rows import named, seen_as, table_of
+from storage.rows import named, narrowed, seen_as, table_of
 from storage.snapshots import EFFECTIVE, Snapshot, sequence_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 _LAST = (1 << 62) - 1
 _ONLY_ASKED = "FROM (SELECT * FROM feedback WHERE target IN (SELECT key FROM keys))"
+
+
+_LATEST = """SELECT * FROM grades WHERE {where} QUALIFY row_number() OVER (
+        PARTITION BY trace_id, span_id, reward, CASE WHEN kind = 'human' THEN grader END
+        ORDER BY given DESC, since DESC, digest DESC
+    ) = 1 ORDER BY trace_id, span_id NULLS FIRST, reward, grader"""
+"""Of each reward the latest grade; of reviewers each one's."""
 
 
 def feedback_for(
@@ -93,31 +100,16 @@ def grades(
             gave anew is seen only since then.
     """
     labels = labels or LabelsSection()
-    conditions = {
-        "trace_id IN (SELECT unnest($trace_ids))": None if trace_ids is None else list(trace_ids),
-        "trace_id IN (SELECT id FROM traces WHERE run_id = $run_id)": run_id,
-        "trace_id IN (SELECT id FROM traces WHERE project = $project)": project,
-        "grader = $grader": grader,
-        "since <= $until": until,
-    }
-    names = ("trace_ids", "run_id", "project", "grader", "until")
-    given = {
-        name: value
-        for name, value in zip(names, conditions.values(), strict=True)
-        if value is not None
-    }
-    where = " AND ".join(one for one, value in conditions.items() if value is not None) or "true"
+    conditions, values = narrowed(
+        trace_ids=("trace_id IN (SELECT unnest($trace_ids))", trace_ids),
+        run_id=("trace_id IN (SELECT id FROM traces WHERE run_id = $run_id)", run_id),
+        project=("trace_id IN (SELECT id FROM traces WHERE project = $project)", project),
+        grader=("grader = $grader", grader),
+        until=("since <= $until", until),
+    )
+    query = _LATEST.format(where=" AND ".join(conditions) or "true")
     with reading(home) as database:
-        if database is None:
-            return []
-        rows = named(
-            database,
-            f"SELECT * FROM grades WHERE {where} QUALIFY row_number() OVER (PARTITION BY "
-            "trace_id, span_id, reward, CASE WHEN kind = 'human' THEN grader END "
-            "ORDER BY given DESC, since DESC, digest DESC) = 1 "
-            "ORDER BY trace_id, span_id NULLS FIRST, reward, grader",
-            given,
-        )
+        rows = [] if database is None else named(database, query, values)
     found = [entries.record_of("grade", row) for row in rows]
     return [
         grade

@@ -16,7 +16,7 @@ from storage import entries
 from storage.copies import RECORDED
 from storage.database import reading
 from storage.merge import counted_once
-from storage.rows import load, named
+from storage.rows import load, named, narrowed
 from storage.snapshots import Snapshot, sequence_of, standing
 from storage.threads import conversations
 
@@ -46,7 +46,7 @@ def traces(
             time is at neither.
     """
     sequence = sequence_of(snapshot)
-    conditions, values = _narrowed(
+    conditions, values = narrowed(
         project=("project = $project", project),
         origins=("origin IN (SELECT unnest($origins))",
                  [origin] if isinstance(origin, str) else origin),
@@ -88,17 +88,6 @@ def _next(last: Sequence[Trace], most: int) -> int:
     return min(most, max(_LEAST, int(_BYTES / max(mean, 1))))
 
 
-def _narrowed(**asked: tuple[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The conditions whose value is not None, and the values by the names they have there."""
-    given = {name: pair for name, pair in asked.items() if pair[1] is not None}
-    conditions = [condition for condition, _ in given.values()]
-    values = {
-        name: value if isinstance(value, str | int) else list(value)
-        for name, (_, value) in given.items()
-    }
-    return conditions, values
-
-
 def problems(
     home: Home,
     project_or_environment: str | None = None,
@@ -111,14 +100,14 @@ def problems(
     Args:
         project_or_environment: an environment's name, or the project whose traces they come from.
     """
-    conditions = {
-        "(environment = $name OR trace_id IN (SELECT id FROM traces WHERE project = $name))": (
-            project_or_environment
-        ),
-        "split = $split": split,
-        "id IN (SELECT unnest($ids))": None if ids is None else list(ids),
-    }
-    return _bodies(home, "problem", conditions, ("name", "split", "ids"))
+    named_so = "environment = $name OR trace_id IN (SELECT id FROM traces WHERE project = $name)"
+    return _bodies(
+        home,
+        "problem",
+        name=(f"({named_so})", project_or_environment),
+        split=("split = $split", split),
+        ids=("id IN (SELECT unnest($ids))", ids),
+    )
 
 
 def records(home: Home, kind: str, *, project: str | None = None) -> list[Any]:
@@ -129,7 +118,7 @@ def records(home: Home, kind: str, *, project: str | None = None) -> list[Any]:
         if kind == "checkpoint"
         else "project = $project"
     )
-    return _bodies(home, kind, {owner: project}, ("project",))
+    return _bodies(home, kind, project=(owner, project))
 
 
 def sampled_problems(home: Home, project: str, *, before_run: str | None = None) -> frozenset[str]:
@@ -195,16 +184,10 @@ _COUNTS = (
 )
 
 
-def _bodies(home: Home, kind: str, conditions: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
-    table = entries.TABLES[kind].name
-    values = dict(zip(names, conditions.values(), strict=True))
-    where = " AND ".join(one for one, value in conditions.items() if value is not None) or "true"
+def _bodies(home: Home, kind: str, **asked: tuple[str, Any]) -> list[Any]:
+    conditions, values = narrowed(**asked)
+    where = " AND ".join(conditions) or "true"
+    query = f"SELECT * FROM {entries.TABLES[kind].name} WHERE {where} ORDER BY since, id"
     with reading(home) as database:
-        if database is None:
-            return []
-        rows = named(
-            database,
-            f"SELECT * FROM {table} WHERE {where} ORDER BY since, id",
-            {name: value for name, value in values.items() if value is not None},
-        )
+        rows = [] if database is None else named(database, query, values)
     return [entries.record_of(kind, row) for row in rows]

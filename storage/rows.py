@@ -194,6 +194,17 @@ def _with_room(database: "DuckDBPyConnection", query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
+def narrowed(**asked: tuple[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The conditions whose value is not None, and the values by the names they have there."""
+    given = {name: pair for name, pair in asked.items() if pair[1] is not None}
+    conditions = [condition for condition, _ in given.values()]
+    values = {
+        name: value if isinstance(value, str | int) else list(value)
+        for name, (_, value) in given.items()
+    }
+    return conditions, values
+
+
 def named(
     database: "DuckDBPyConnection", query: str, parameters: dict[str, Any]
 ) -> list[dict[str, Any]]:

@@ -1,12 +1,22 @@
-"""One server for all tests here that sample, on the tiny model."""
+"""A home for each test, and one server for all that sample, on the tiny model."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from flywheel.home import Home
 from flywheel.settings import Settings
 from tests.tasks.sampling import write_project
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An empty one, as the one of this process."""
+    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
+    place = Settings().at()
+    place.root.mkdir()
+    return place
 
 
 @pytest.fixture(scope="session")

@@ -8,18 +8,9 @@ from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.project import Project, load_project
 from flywheel.records import Choice, Grade, ModelCall, Span, Trace, Usage, say
-from flywheel.settings import Settings
 from tasks.drift import drift
 
 SORTING = Path(__file__).resolve().parents[1] / "sorting"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 def project(**schedule: object) -> Project:

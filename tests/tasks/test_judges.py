@@ -16,7 +16,6 @@ from environments.judges.standing import NOT_CALIBRATED
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.progress import listen
-from flywheel.settings import Settings
 from storage.judgements import grades
 from storage.queries import records
 from tasks.calibrate import calibrate
@@ -25,14 +24,6 @@ from tasks.judges import informing, judge_of
 from tasks.turns import Turn, environment_of, turn_to_come
 from tests.environments.judges.scripted_judge import Endpoint, prompt, quoted, scripted_judge
 from tests.tasks.judging_project import compared, review, store, trace, write_project
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 @pytest.fixture

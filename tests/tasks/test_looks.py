@@ -3,11 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from flywheel.home import Home
 from flywheel.records import Feedback
-from flywheel.settings import Settings
 from storage.committer import commit
 from storage.inbox import Inbox
 from storage.judgements import grades
@@ -38,14 +35,6 @@ def write_project(folder: Path) -> Path:
     (folder / "environment.py").write_text(SOURCE)
     (folder / "flywheel.toml").write_text(FILE)
     return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 def store(home: Home, *records: Any) -> None:

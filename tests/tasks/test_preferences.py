@@ -23,7 +23,6 @@ from flywheel.records import (
 )
 from flywheel.reviews import NAME
 from flywheel.rows import TrainingRow
-from flywheel.settings import Settings
 from storage.committer import commit
 from storage.importer import import_path
 from storage.inbox import Inbox
@@ -39,14 +38,6 @@ class Desk(Environment):
     def right(self, answer, problem):
         return answer == problem.answer
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from app.commands.explain_ import lines as explain_lines
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.records import Choice, Grade, ModelCall, Span, Trace, say, trace_id
-from flywheel.settings import Settings
 from storage.committer import commit
 from storage.curate import curate
 from storage.datasets import write_dataset
@@ -34,14 +33,6 @@ class Desk(Environment):
         return answer == problem.answer
 """
 DAY = 86_400 * 10**9
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 @pytest.fixture

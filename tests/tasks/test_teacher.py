@@ -10,7 +10,6 @@ from flywheel.home import Home
 from flywheel.lineage import Deployment
 from flywheel.project import load_project
 from flywheel.records import Problem, say
-from flywheel.settings import Settings
 from storage.committer import commit
 from storage.curate import curate, rule_specs
 from storage.inbox import Inbox
@@ -34,14 +33,6 @@ class Desk(Environment):
 """
 BASE = Path(__file__).resolve().parents[1] / "sorting" / "base"
 START = Deployment(name="desk-v0", project="desk", version=0, base_model=str(BASE))
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("FLYWHEEL_HOME", str(tmp_path / "home"))
-    place = Settings().at()
-    place.root.mkdir()
-    return place
 
 
 def turn(folder: Path, section: str) -> Turn:
