@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from flywheel.rows import TrainingRow
 from flywheel.words import words_of
+from storage.row_texts import own_text
 
 KEPT = 64
 LONGEST = 4000
@@ -19,9 +20,7 @@ SHORT = 48
 
 
 def sketch(row: TrainingRow) -> list[int]:
-    asked = row.text or next(
-        (message.text for message in reversed(row.messages) if message.role == "user"), ""
-    )
+    asked = own_text(row)
     said = row.completion.text or " ".join(
         f"{call.name} {call.arguments}" for call in row.completion.tool_calls
     )

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from flywheel.rows import TrainingRow
+from storage.row_texts import own_text
 
 SURE = 0.5
 """Probability from which a language counts as told."""
@@ -17,10 +18,7 @@ LONGEST = 600
 
 def language_of(row: TrainingRow) -> str | None:
     """ISO 639-1; None = it cannot be told."""
-    asked = row.text or next(
-        (message.text for message in reversed(row.messages) if message.role == "user"), ""
-    )
-    text = f"{asked[:LONGEST]}\n{row.completion.text[:LONGEST]}".strip()
+    text = f"{own_text(row)[:LONGEST]}\n{row.completion.text[:LONGEST]}".strip()
     if not text:
         return None
     language, probability = _identifier().classify(text)

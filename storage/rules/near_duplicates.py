@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from storage.row_texts import own_text
 from storage.rules.exact_duplicates import worth_first
 from storage.rules.rule import Known, Parameters, Rule
 
@@ -105,9 +106,7 @@ def asks(parameters: NearDuplicates) -> "dict[str, Feature]":
 
 def said(row: "TrainingRow", of: str) -> str:
     """What of a row is compared."""
-    prompt = row.text or next(
-        (one.text for one in reversed(row.messages) if one.role == "user"), ""
-    )
+    prompt = own_text(row)
     if of == "prompt":
         return prompt
     calls = (f"{call.name} {call.arguments}" for call in row.completion.tool_calls)
