@@ -122,6 +122,8 @@ def unwilling(
 ) -> set[str]:
     """Those of `traces` that may not be learnt from (`flywheel.consent`): their senders said no, or
     (`granted`) have not said yes, or that they must be gone by `at`."""
+    if not traces:
+        return set()
     with reading(home) as database:
         if database is None:
             return set()

@@ -83,11 +83,9 @@ def graded(turn: Turn, batches: Iterable[list[Trace]]) -> Iterator[list[Answered
 def willing(turn: Turn, batch: list[Answered]) -> list[Answered]:
     """Those that may be learnt from. What was sampled may be as the trace may that it was asked
     after."""
-    from storage.known import unwilling
-
     granted = project_of(turn).retention.consent == "granted"
-    posed = {one.problem.trace_id for one in batch if one.problem and one.problem.trace_id}
-    said_no = unwilling(home(), posed, granted=granted, at=turn.at) if posed else set[str]()
+    posed = (one.problem.trace_id for one in batch if one.problem)
+    said_no = not_to_learn_from(turn, posed)
     return [
         one
         for one in batch
@@ -98,13 +96,25 @@ def willing(turn: Turn, batch: list[Answered]) -> list[Answered]:
 
 def allowed(turn: Turn, problems: Iterable[Problem]) -> list[Problem]:
     """Those of `problems` that the store has whose traces may still be learnt from."""
+    several = list(problems)
+    said_no = not_to_learn_from(turn, (one.trace_id for one in several))
+    return [one for one in several if one.trace_id not in said_no]
+
+
+def not_to_learn_from(turn: Turn, traces: Iterable[str | None]) -> set[str]:
+    """Ids of those of `traces` that may not be learnt from (any more)."""
     from storage.known import unwilling
 
-    several = list(problems)
-    posed = {one.trace_id for one in several if one.trace_id}
     granted = project_of(turn).retention.consent == "granted"
-    said_no = unwilling(home(), posed, granted=granted, at=turn.at) if posed else set[str]()
-    return [one for one in several if one.trace_id not in said_no]
+    return unwilling(home(), {one for one in traces if one}, granted=granted, at=turn.at)
+
+
+def training_problems(turn: Turn) -> list[Problem]:
+    """All that the store has of the project's environment, and that may be learnt from."""
+    from storage.queries import problems
+
+    stored = problems(home(), environment_of(project_of(turn)).name, split="train")
+    return allowed(turn, stored)
 
 
 def lineages() -> dict[str, str]:

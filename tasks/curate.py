@@ -1,6 +1,6 @@
 """Curate: graded rollouts become rows; rows pass the rules, the leakage check and the data gate."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +73,8 @@ def selected(
     """What the leakage check and the project's rules leave of `rows`; nothing is written."""
     from storage.curate import curate
 
-    privacy = privacy_of(turn)
-    rows = rows if privacy is None else privacy.clean(rows)
-    made = curate(rows, rules_of(turn), heldout or heldout_of(turn), known=beside, pool=pool)
-    return made if privacy is None else replace(made, counts=(privacy.count(), *made.counts))
+    rules, apart = rules_of(turn), heldout or heldout_of(turn)
+    return _cleaned(turn, rows, lambda found: curate(found, rules, apart, known=beside, pool=pool))
 
 
 def heldout_of(turn: Turn) -> "Heldout":
@@ -112,9 +110,21 @@ def taken(
     """Rows that no rule chooses among, as a dataset may hold them."""
     from storage.curate import gathered
 
+    return _cleaned(turn, rows, lambda found: gathered(found, count, pool))
+
+
+def _cleaned(
+    turn: Turn,
+    rows: Iterable[TrainingRow],
+    choose: "Callable[[Iterable[TrainingRow]], Curated]",
+) -> "Curated":
+    """What is chosen of `rows` without what is personal in them, where the project asks for that;
+    then its count stands first."""
     privacy = privacy_of(turn)
-    made = gathered(rows if privacy is None else privacy.clean(rows), count, pool)
-    return made if privacy is None else replace(made, counts=(privacy.count(), *made.counts))
+    if privacy is None:
+        return choose(rows)
+    made = choose(privacy.clean(rows))
+    return replace(made, counts=(privacy.count(), *made.counts))
 
 
 def rules_of(turn: Turn) -> "tuple[RuleSpec, ...]":
@@ -130,6 +140,11 @@ def rows_to_train(turn: Turn, rollouts: dict[str, Any], beside: "Known") -> Iter
         store(turn, problems)
         yield from rows_of(problems)
         return
+    yield from answers_to_train(turn, beside)
+
+
+def answers_to_train(turn: Turn, beside: "Known") -> Iterator[TrainingRow]:
+    """The turn's candidates, then what is rehearsed of earlier datasets."""
     yield from candidates(turn)
     for batch in rehearsed(turn, beside):
         yield from batch

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from flywheel.records import Grade
 from flywheel.row_files import read_batches
 from flywheel.rows import TrainingRow
+from tasks.answered import not_to_learn_from
 from tasks.recipes import product_of
 from tasks.turns import Turn, environment_of, home, project_of
 
@@ -42,7 +43,6 @@ def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
     their consent back, that must be gone by now, or that were graded otherwise since, are left out.
     What of them stays is the rule's to say."""
     from storage.datasets import verified
-    from storage.known import unwilling
     from storage.rules.rehearsal import Rehearsal
 
     project = project_of(turn)
@@ -50,16 +50,14 @@ def rehearsed(turn: Turn, known: "Known") -> Iterator[list[TrainingRow]]:
     if not named:
         return
     labelled = product_of(project) == "preferences"
-    granted = project.retention.consent == "granted"
     latest = Rehearsal.model_validate(named[0].model_extra or {}).datasets
     for dataset in known.earlier[:latest]:
         verified(home(), dataset)
         for batch in read_batches(home().datasets / turn.project / dataset / "rows.parquet"):
             asked = [row for row in batch if (row.label is not None) == labelled]
             asked = as_graded(turn, asked)
-            ids = {row.trace_id for row in asked}
-            left = unwilling(home(), ids, granted=granted, at=turn.at)
-            yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in left]
+            gone = not_to_learn_from(turn, (row.trace_id for row in asked))
+            yield [replace(row, rehearsed=dataset) for row in asked if row.trace_id not in gone]
 
 
 def as_graded(turn: Turn, rows: list[TrainingRow]) -> list[TrainingRow]:

@@ -16,13 +16,12 @@ from flywheel.consent import why_not
 from flywheel.project import load_project
 from flywheel.row_files import rows_in
 from flywheel.rows import TrainingRow
-from tasks.answered import allowed
-from tasks.candidates import candidates
-from tasks.curate import rules_of, selected
-from tasks.known import known, rehearsed
+from tasks.answered import training_problems
+from tasks.curate import answers_to_train, rules_of, selected
+from tasks.known import known
 from tasks.rl_problems import is_online, posed
 from tasks.rl_problems import rows_of as problem_rows
-from tasks.turns import Turn, environment_of, home, project_of, turn_to_come, turn_under_way
+from tasks.turns import Turn, home, project_of, turn_to_come, turn_under_way
 
 if TYPE_CHECKING:
     from storage.curate import Curated
@@ -124,28 +123,25 @@ def _turn(folder: str) -> tuple[Turn, bool]:
 
 
 def _candidates(turn: Turn, beside: "Known") -> Iterator[TrainingRow]:
-    project = project_of(turn)
-    if is_online(project):
-        yield from problem_rows(posed(turn, _picked(turn)))
-        return
-    yield from candidates(turn)
-    for batch in rehearsed(turn, beside):
-        yield from batch
+    if is_online(project_of(turn)):
+        return iter(problem_rows(posed(turn, _picked(turn))))
+    return answers_to_train(turn, beside)
 
 
 def _picked(turn: Turn) -> list[str]:
     """Training problems that the store has, as a turn would choose among them."""
     from environments.mining import choose
-    from storage.queries import problems, sampled_problems
+    from storage.queries import sampled_problems
 
-    project = project_of(turn)
-    stored = allowed(turn, problems(home(), environment_of(project).name, split="train"))
     seen = sampled_problems(home(), turn.project, before_run=turn.run_id)
-    return [one.id for one in choose(stored, project.problems.max_train, seen)]
+    most = project_of(turn).problems.max_train
+    return [one.id for one in choose(training_problems(turn), most, seen)]
 
 
 def _told(pool: "Pool", rows: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What a person wants to see of these rows, by their ids."""
+    from storage.row_texts import own_text
+
     frame = pool.frame()
     chosen = frame.filter(frame["row_id"].is_in(sorted(set(rows)))).unique(
         "row_id", keep="first", maintain_order=True
@@ -153,7 +149,7 @@ def _told(pool: "Pool", rows: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {
         row.id: {
             "trace_id": row.trace_id,
-            "asked": row.text or _asked(row),
+            "asked": own_text(row),
             "answered": row.completion.text or _called(row),
             "reward": row.reward,
             "confirmed_by": row.confirmed_by,
@@ -161,11 +157,6 @@ def _told(pool: "Pool", rows: Iterable[str]) -> dict[str, dict[str, Any]]:
         for some in pool.rows(chosen)
         for row in rows_in(some)
     }
-
-
-def _asked(row: TrainingRow) -> str:
-    users = (one.text for one in reversed(row.messages) if one.role == "user")
-    return next(users, "")
 
 
 def _called(row: TrainingRow) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from flywheel.lineage import Dataset, Product, RuleCount
 from flywheel.project import load_project
 from flywheel.rows import TrainingRow
-from tasks.answered import allowed, graded, row_of
+from tasks.answered import allowed, graded, row_of, training_problems
 from tasks.curate import heldout_of, leaks_in, rows_to_train, rules_of, selected, taken
 from tasks.data_gates import judge_dataset
 from tasks.known import known
@@ -58,7 +58,7 @@ def make(folder: str, product: Product) -> dict[str, Any]:
         mined(project_of(turn), turn.sequence, turn.at), name=f"mined-{turn.snapshot}"
     )
     commit(home())
-    problems = training_problems(turn) if product == "problems" else []
+    problems = [one.id for one in training_problems(turn)] if product == "problems" else []
     with Pool(home().pools) as pool:
         chosen = choose_rows(turn, product, problems, pool)
         earlier = chosen.made.frame["rehearsed"].drop_nulls().unique().sort()
@@ -113,15 +113,6 @@ def choose_rows(
     beside = known(turn)
     rows = rows_to_train(turn, {"problems": problems}, beside)
     return Chosen(selected(turn, rows, beside, pool, heldout), rules_of(turn), heldout)
-
-
-def training_problems(turn: Turn) -> list[str]:
-    """Every training problem that the store has of the project's environment, and may be learnt
-    from."""
-    from storage.queries import problems
-
-    stored = problems(home(), environment_of(project_of(turn)).name, split="train")
-    return [one.id for one in allowed(turn, stored)]
 
 
 def reviewed(turn: Turn) -> tuple[Iterator[TrainingRow], RuleCount]:
