@@ -5,7 +5,8 @@ read that none of the rules asks for, and nothing depends on the clock.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from storage.verdicts import VERDICT, reviews
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_Kind = TypeVar("_Kind", Dataset, Deployment)
 _LAST = (1 << 62) - 1
 _NOW = """SELECT quantile_disc(ended, 0.999) FROM traces
     WHERE project = $project AND since <= $sequence AND ended IS NOT NULL"""
@@ -63,42 +65,42 @@ def known_of(
         run_id: the turn's own; its datasets are no earlier ones.
         until: the last transaction whose grades, reviews and deployments are seen. None = all.
     """
-    rates = {}
-    if {"difficulty", "balance"} & set(rules):
-        rates = pass_rates(home, traffic, champion.name, until=until)
+    named = set(rules)
     at = {"project": traffic, "sequence": sequence}
     seen = {"project": traffic, "until": _LAST if until is None else until}
-    with reading(home) as database:
-        if database is None:
-            return Known(
-                project=project, deployments=_own([champion]), base=champion.base_model,
-                embeddings=home.embeddings,
-            )  # fmt: skip
-        clusters = people = {}
-        made = [
-            msgspec.json.decode(body, type=Deployment)
-            for (body,) in _all(database, _DEPLOYED, seen)
-        ]
-        if "balance" in rules:
-            found = _all(database, _CLUSTERS, {"project": traffic, "environment": environment})
-            clusters = dict(found)
-        if "agreement" in rules:
-            found = _all(database, _REVIEWS, seen)
-            people = {trace: (count, yes) for trace, count, yes in found}
-        ((now,),) = _all(database, _NOW, at)
-        bodies = _all(database, _EARLIER, at | {"project": project})
-    return Known(
+    rates: dict[str, tuple[float, int]] = {}
+    if {"difficulty", "balance"} & named:
+        rates = pass_rates(home, traffic, champion.name, until=until)
+    known = Known(
         project=project,
-        deployments=_own([champion, *made]),
+        deployments=_own([champion]),
         base=champion.base_model,
         pass_rates={name: rate for name, (rate, _) in rates.items()},
         tries={name: count for name, (_, count) in rates.items()},
-        clusters=clusters,
-        reviews=people,
-        now=now,
-        earlier=_accepted([body for (body,) in bodies], product, run_id),
         embeddings=home.embeddings,
     )
+    with reading(home) as database:
+        if database is None:
+            return known
+        earlier = _records(database, _EARLIER, at | {"project": project}, Dataset)
+        return replace(
+            known,
+            deployments=_own([champion, *_records(database, _DEPLOYED, seen, Deployment)]),
+            clusters=_clusters(database, traffic, environment) if "balance" in named else {},
+            reviews=_people(database, seen) if "agreement" in named else {},
+            now=_all(database, _NOW, at)[0][0],
+            earlier=_accepted(earlier, product, run_id),
+        )
+
+
+def _clusters(database: "DuckDBPyConnection", traffic: str, environment: str) -> dict[str, str]:
+    """Problem -> cluster."""
+    return dict(_all(database, _CLUSTERS, {"project": traffic, "environment": environment}))
+
+
+def _people(database: "DuckDBPyConnection", seen: dict[str, Any]) -> dict[str, tuple[int, float]]:
+    """Trace -> how many reviewed it, and the mean of their verdicts."""
+    return {trace: (count, yes) for trace, count, yes in _all(database, _REVIEWS, seen)}
 
 
 def _own(deployments: Sequence[Deployment]) -> frozenset[str]:
@@ -106,9 +108,8 @@ def _own(deployments: Sequence[Deployment]) -> frozenset[str]:
     return frozenset(one.name for one in deployments if one.kind != "external")
 
 
-def _accepted(bodies: Sequence[str], product: Product, run_id: str | None) -> tuple[str, ...]:
-    """Ids of the datasets that passed their gate and may still be trained on."""
-    datasets = [msgspec.json.decode(body, type=Dataset) for body in bodies]
+def _accepted(datasets: Sequence[Dataset], product: Product, run_id: str | None) -> tuple[str, ...]:
+    """Ids of those that passed their gate and may still be trained on."""
     return tuple(
         one.id
         for one in datasets
@@ -142,3 +143,9 @@ def last_sampled(home: Home, project: str) -> str | None:
 
 def _all(database: "DuckDBPyConnection", query: str, values: dict[str, Any]) -> list[Any]:
     return database.execute(query, values).fetchall()
+
+
+def _records(
+    database: "DuckDBPyConnection", query: str, values: dict[str, Any], kind: type[_Kind]
+) -> list[_Kind]:
+    return [msgspec.json.decode(body, type=kind) for (body,) in _all(database, query, values)]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from flywheel.curate_section import PREFERENCES
 from flywheel.lineage import Dataset, Decision
+from flywheel.project import Project
 from tasks.gates import Verdict, decision, record, verdict
 from tasks.turns import Turn, home, project_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from storage.gates.expected import Wanted
     from storage.gates.report import GateReport, Looked
     from storage.leakage import Leak
 
@@ -41,21 +43,12 @@ def judge_dataset(
     """
     from storage.gate import data_gate
     from storage.gates.earlier import last_accepted
-    from storage.gates.expected import Wanted
 
-    project = project_of(turn)
-    wanted = Wanted(
-        min_rows=project.curate.min_rows,
-        max_tokens=project.serving.context,
-        section=project.data_gate,
-        answered=answered,
-        both=answered and project.train.algorithm in BOTH,
-        slices=tuple(slices),
-    )
+    wanted = _wanted(project_of(turn), slices, answered)
     earlier = last_accepted(home(), dataset)
     gate = data_gate(frame, home().path(dataset.path), wanted, earlier)
     told = [f"trace {leak.trace_id} leaks {leak.problem_id}" for leak in leaks]
-    reasons = [*gate.failures, *_taken(dataset, project.curate.min_rows), *told]
+    reasons = [*gate.failures, *_taken(dataset, wanted.min_rows), *told]
     said = verdict(
         "data",
         gate.passed and not leaks,
@@ -74,6 +67,19 @@ def judge_dataset(
     each.append(decision(turn, leaked, evidence=against))
     record(turn, said, beside=[one for one in each if one], evidence=against)
     return said
+
+
+def _wanted(project: Project, slices: Sequence[str], answered: bool) -> "Wanted":
+    from storage.gates.expected import Wanted
+
+    return Wanted(
+        min_rows=project.curate.min_rows,
+        max_tokens=project.serving.context,
+        section=project.data_gate,
+        answered=answered,
+        both=answered and project.train.algorithm in BOTH,
+        slices=tuple(slices),
+    )
 
 
 def _taken(dataset: Dataset, wanted: int) -> list[str]:
