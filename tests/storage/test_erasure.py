@@ -225,7 +225,7 @@ def reached(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
-    ["erase.before_commit", "erase.datasets", "erase.before_replace"],
+    ["erase.before_commit", "erase.raw_written", "erase.datasets", "erase.before_replace"],
 )
 def test_killed_anywhere_it_goes_on(place: tuple[Home, Journal], where: str) -> None:
     home, journal = place
@@ -240,6 +240,8 @@ def test_killed_anywhere_it_goes_on(place: tuple[Home, Journal], where: str) -> 
     ((_, new),) = receipt.datasets.items()
     assert {row.user for row in read_dataset(home, new or "")} == {"bob", "user-3"}
     assert counts(home, "shop")["traces"] == 4
+    for one in (one for batch in traces(home, origin="import") for one in batch):
+        assert json.loads(raw_row(home, one.raw or ""))["user"] == "bob"
 
 
 @pytest.mark.parametrize("who", ["outcome", "reconciled", "shop"])
