@@ -208,16 +208,21 @@ def _stands(final: Path) -> bool:
 def _folder(home: Home, dataset: Dataset | str) -> Path:
     if isinstance(dataset, Dataset):
         folder = home.path(dataset.path)
-        if folder.is_dir() or brought(home, folder):
+        if _whole(folder) or brought(home, folder) or folder.is_dir():
             return folder
         raise UsageError(f"dataset {dataset.id} is not at {folder}: curate again to write it anew")
     named = re.fullmatch("[0-9a-f]{32}", dataset)
     found = sorted(home.datasets.glob(f"*/{dataset}")) if named else []
-    if not found and named and (came := brought_dataset(home, dataset)):
+    if named and not any(map(_whole, found)) and (came := brought_dataset(home, dataset)):
         return came
     if not found:
         raise UsageError(f"no dataset {dataset!r} under {home.datasets}")
     return found[0]
+
+
+def _whole(folder: Path) -> bool:
+    """Of one that is fetched from the lake the manifest comes last."""
+    return (folder / "manifest.json").is_file()
 
 
 def _verified(folder: Path) -> Manifest:

@@ -47,7 +47,7 @@ def brought(home: Home, path: Path) -> bool:
         durable.write(path, lake.get(key))
         return True
     files = [one.key for one in lake.list(f"{key}/")]
-    # The manifest comes last: a dataset's folder with one is whole.
+    # The manifest comes last: a folder with one is whole, one without it is fetched again.
     for one in sorted(files, key=lambda name: name.endswith("manifest.json")):
         with contextlib.suppress(KeyError):
             durable.write(home.path(one), lake.get(one))

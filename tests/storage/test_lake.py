@@ -14,12 +14,15 @@ from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Tokens, Trace, say
 from storage import lake_inbox, published, queries
 from storage.committer import commit
+from storage.curate import curate
+from storage.datasets import read_dataset, write_dataset
 from storage.inbox import Inbox
 from storage.journal import Journal
 from storage.lake import FolderLake, Lake, LakeError, ObjectLake, open_lake
 from storage.mirror import brought
 from storage.publish import publish
 from storage.raw import RawStore
+from tests.storage.rows_for_curation import a_row
 from tests.storage.store_parts import everything, killed_at, spoken
 
 
@@ -204,6 +207,22 @@ def test_raw_bytes_are_fetched_where_they_are_absent(
     assert not brought(reader, reader.raw / "00" / "none.zst")
     with pytest.raises(KeyError):
         RawStore(reader).get("0" * 32)
+
+
+def test_a_dataset_of_which_a_part_was_fetched_is_fetched_again(
+    home: Home, lake: Lake, tmp_path: Path
+) -> None:
+    rows = [a_row(k) for k in range(3)]
+    dataset = write_dataset(home, "shop", curate(rows, (), [], 0.7), parents=[], rules=())
+    publish(home, lake)
+    for asked in (dataset, dataset.id):
+        reader = Home(tmp_path / f"reader-{len(str(asked))}", lake=lake.url)
+        kept = reader.path(dataset.path) / "dropped.jsonl"
+        kept.parent.mkdir(parents=True)
+        kept.write_bytes(b"")  # as one that was killed leaves it
+        assert {row.trace_id for row in read_dataset(reader, asked)} == {
+            row.trace_id for row in rows
+        }
 
 
 def test_machines_without_the_database_send_and_nothing_counts_twice(
