@@ -69,6 +69,24 @@ def write(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def first(path: Path, data: bytes) -> bytes:
+    """What `path` holds for good, readable to its owner alone: `data`, or what another process
+    that asked as well put there before.
+
+    Raises:
+        Full: the disk has no room.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_bytes()
+    own = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    write(own, data)
+    with contextlib.suppress(FileExistsError):
+        os.link(own, path)
+    own.unlink()
+    sync_folder(path.parent)
+    return path.read_bytes()
+
+
 def publish(temporary: Path, final: Path) -> None:
     """Makes a whole folder visible under its final name: fsync files, rename, fsync above."""
     for path in sorted(temporary.rglob("*")):

@@ -20,7 +20,7 @@ from storage.belonging import NOBODY, Belonging
 from storage.committer import commit
 from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
-from storage.raw import RawStore
+from storage.raw import RawStore, part
 from storage.receipts import Receipt, Reject, Stored
 from storage.rows import no_collection
 from storage.rows_in import Row, chunks, rows
@@ -154,10 +154,8 @@ def raw_row(home: Home, key: str) -> bytes:
     """The bytes that a trace came from, by its `raw`."""
     chunk, _, place = key.partition("#")
     data = RawStore(home).get(chunk)
-    if not place:
-        return data
-    offset, _, length = place.partition("+")
-    return data[int(offset) : int(offset) + int(length)]
+    start, length = part(place, len(data))
+    return data[start : start + length]
 
 
 def _files_of(path: Path, max_line: int) -> Iterator[tuple[str, Iterator[Row]]]:

@@ -14,6 +14,14 @@ from flywheel.ids import digest_bytes
 from storage.mirror import brought
 
 
+def part(place: str, size: int) -> tuple[int, int]:
+    """Offset and length of what a key's `OFFSET+LENGTH` names among `size` bytes; "" = all."""
+    if not place:
+        return 0, size
+    offset, _, length = place.partition("+")
+    return int(offset), int(length)
+
+
 class RawStore:
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -14,7 +14,7 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from storage.database import writing
 from storage.needles import Search
-from storage.raw import RawStore
+from storage.raw import RawStore, part
 from storage.rows import seen_as, table_of
 from storage.scrubbing import filled
 
@@ -62,12 +62,12 @@ def _without(data: bytes, gone: list[str], others: list[str], search: Search) ->
     shared = {place for place in others if place}
     whole = "" in others
     for place in gone:
-        start, length = _slice(place, len(data))
+        start, length = part(place, len(data))
         if place in shared or (whole and not place):
             made[start : start + length] = filled(bytes(data[start : start + length]), search)
         else:
             made[start : start + length] = b" " * length
-    return _rest(bytes(made), [_slice(place, len(data)) for place in others], search)
+    return _rest(bytes(made), [part(place, len(data)) for place in others], search)
 
 
 def _rest(data: bytes, others: list[tuple[int, int]], search: Search) -> bytes:
@@ -84,13 +84,6 @@ def _rest(data: bytes, others: list[tuple[int, int]], search: Search) -> bytes:
             lines[at] = filled(line, search) if held else b" " * len(line)
         offset += len(line) + 1
     return b"\n".join(lines)
-
-
-def _slice(place: str, size: int) -> tuple[int, int]:
-    if not place:
-        return 0, size
-    offset, _, length = place.partition("+")
-    return int(offset), int(length)
 
 
 def _others(home: Home, digests: list[str], wait_s: float) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from flywheel.ids import digest_bytes
 from flywheel.records import Feedback, Trace
 from storage.chunk import ChunkRead
 from storage.envelope import encode
-from storage.raw import RawStore
+from storage.raw import RawStore, part
 from storage.tombstones import Tombstones
 
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})"')
@@ -44,7 +44,7 @@ class Keeping:
         made = bytearray(data)
         for one in refused:
             if isinstance(one, Trace) and one.raw:
-                start, length = _place(one.raw, len(data))
+                start, length = part(one.raw.partition("#")[2], len(data))
                 made[start : start + length] = b" " * length
         new = digest_bytes(bytes(made))
         read.records[:] = [_renamed(one, key, new) for one in staying]
@@ -58,14 +58,6 @@ class Keeping:
                 if one not in named and one.decode() in self._new:
                     self._store.drop(one.decode())
         return bytes(made)
-
-
-def _place(raw: str, size: int) -> tuple[int, int]:
-    _, _, place = raw.partition("#")
-    if not place:
-        return 0, size
-    offset, _, length = place.partition("+")
-    return int(offset), int(length)
 
 
 def _renamed(record: Trace | Feedback, old: str, new: str) -> Trace | Feedback:

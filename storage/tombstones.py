@@ -87,19 +87,8 @@ def hashed(key: bytes, kind: str, project: str, value: str) -> bytes:
 
 
 def secret(home: Home) -> bytes:
-    """The home's own, made once by whichever process comes first."""
-    path = home.erasure_key
-    if not path.exists():
-        own = path.with_name(f".{path.name}.{os.getpid()}")
-        durable.write(own, os.urandom(32))
-        own.chmod(0o600)
-        try:
-            os.link(own, path)
-        except FileExistsError:
-            pass
-        finally:
-            own.unlink()
-    return path.read_bytes()
+    """The home's own."""
+    return durable.first(home.erasure_key, os.urandom(32))
 
 
 def tombstones(home: Home) -> Tombstones:
