@@ -19,10 +19,9 @@ from tasks.products import choose_rows
 from tasks.recipes import recipe_of
 from tasks.turns import turn_to_come
 from tests.storage.test_released import drawn
-from tests.tasks.test_looks import FILE, SOURCE, home, look, right, store, write_project
+from tests.tasks.test_looks import FILE, SOURCE, look, right, store, write_project
 
 pytestmark = pytest.mark.slow
-__all__ = ["home"]
 RULES = """[curate]
 sources = ["recorded"]
 [[curate.rules]]

@@ -13,9 +13,9 @@ from tasks.curate import heldout_of, rows_to_train, selected
 from tasks.known import known
 from tasks.turns import turn_to_come
 from tests.app.calling import call
-from tests.tasks.test_preview import asked, desk, graded, home, put, written
+from tests.tasks.test_preview import asked, desk, graded, put, written
 
-__all__ = ["desk", "home"]
+__all__ = ["desk"]
 MAIL, KEY = "ann@example.com", "ghp_" + "aB3xY9" * 6
 
 
