@@ -9,6 +9,7 @@ import msgspec
 
 from app.cli import echo, echo_json
 from app.start import start
+from app.told import GATE, RETRAIN
 from flywheel.errors import Refused
 from flywheel.lineage import Product
 from flywheel.plain import many
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from storage.versions import Comparison
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one object for scripts.")
-_GATE = {True: "passed", False: "refused", None: "not judged"}
 
 
 @click.group("datasets")
@@ -46,7 +46,7 @@ def list_(project: str | None, as_json: bool) -> None:
         return
     echo(f"{'id':<14}{'project':<18}{'product':<13}{'rows':>9}  {'gate':<11}")
     for one in made:
-        gate = "retired" if one.retired else _GATE[one.gate_passed]
+        gate = "retired" if one.retired else GATE[one.gate_passed]
         echo(f"{one.id[:12]:<14}{one.project:<18}{one.product:<13}{one.rows:>9,}  {gate:<11}")
 
 
@@ -72,7 +72,7 @@ def shown(known: "Standing") -> Iterator[str]:
     yield f"{'project':<12} {one.project}"
     yield f"{'product':<12} {one.product}"
     yield f"{'rows':<12} {one.rows:,}{'' if known.here else ' (its files are not here)'}"
-    yield f"{'data gate':<12} {_GATE[one.gate_passed]}"
+    yield f"{'data gate':<12} {GATE[one.gate_passed]}"
     for name, several in (("made from", one.parents), ("trained", known.runs),
                           ("successors", known.successors)):  # fmt: skip
         if several:
@@ -80,12 +80,7 @@ def shown(known: "Standing") -> Iterator[str]:
     if one.retired:
         yield f"{'retired':<12} {one.retired}"
     for mark in known.marks:
-        again = {
-            True: "a retrain would be from other rows",
-            None: "not looked at whether a retrain would differ",
-            False: "a retrain would be from the same rows",
-        }
-        yield f"{'changed':<12} {mark.cause}: {mark.reason} ({again[mark.retrain]})"
+        yield f"{'changed':<12} {mark.cause}: {mark.reason} ({RETRAIN[mark.retrain]})"
     for rule in one.rules:
         yield f"  {rule.rule:<20} {rule.rows_in:>9,} -> {rule.rows_out:<9,} {rule.note}".rstrip()
 

@@ -9,6 +9,7 @@ import click
 
 from app.cli import echo, echo_json
 from app.start import start
+from app.told import RETRAIN
 from flywheel.plain import many
 
 
@@ -76,11 +77,6 @@ def mark_words(marks: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{cause}: {reason} ({', '.join(on)}); {RETRAIN[retrain]}"
 
 
-RETRAIN = {
-    True: "a retrain would be from other rows",
-    False: "a retrain would be from the same rows",
-    None: "whether a retrain would differ is not known",
-}
 MEANING = {
     "traces": "recorded conversations, each once",
     "copies": "the same again under another id: kept, not counted",

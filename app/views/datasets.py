@@ -7,6 +7,7 @@ shown escaped, and the gate's report in a frame that may do nothing.
 import html
 from collections.abc import Callable
 
+from app.told import GATE, RETRAIN
 from app.views import kept
 from app.views.datasets_charts import funnel
 from app.views.datasets_differences import difference_part
@@ -26,11 +27,6 @@ PRODUCTS = {
     "problems": "to sample answers to",
     "calibration": "people's verdicts",
     "evaluation": "never trained on",
-}
-AGAIN = {
-    True: "a retrain would be from other rows",
-    False: "a retrain would be from the same rows",
-    None: "nobody looked whether a retrain would differ",
 }
 
 
@@ -89,10 +85,9 @@ def _summary(here: Shown, dataset: Dataset, turn: Turn | None) -> None:
 
     first = dataset.rules[0].rows_in if dataset.rules else None
     share = f"{dataset.rows / first:.0%} of {many(first, 'candidate')}" if first else "unknown"
-    gate = {True: "passed", False: "refused", None: "not judged"}[dataset.gate_passed]
     with st.container(horizontal=True):
         figure("Rows", f"{dataset.rows:,}", share)
-        figure("Data gate", gate, "its report says which checks")
+        figure("Data gate", GATE[dataset.gate_passed], "its report says which checks")
         figure("Product", dataset.product, PRODUCTS[dataset.product])
         if turn is not None:
             figure("Made by", turn.name.partition(" · ")[0], outcome_of(turn).replace("_", " "))
@@ -117,7 +112,7 @@ def _changed(here: Shown, dataset: Dataset) -> None:
     if dataset.retired:
         st.error(f"Retired: {plain(dataset.retired)}")
     for mark in known.marks:
-        st.warning(f"{plain(mark.reason)}, {when(mark.at)}: {AGAIN[mark.retrain]}.")
+        st.warning(f"{plain(mark.reason)}, {when(mark.at)}: {RETRAIN[mark.retrain]}.")
     if known.successors:
         st.caption(f"Stands in later ones: {', '.join(one[:8] for one in known.successors)}")
 
