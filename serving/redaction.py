@@ -17,7 +17,7 @@ import msgspec
 
 from flywheel.records import Feedback
 from flywheel.serving_section import RedactionRule
-from storage.privacy.clean import Cleaning
+from storage.privacy.clean import Cleaning, walked
 from storage.privacy.find import Policy, find
 from storage.privacy.key import other_name
 
@@ -46,7 +46,11 @@ class Redaction:
         other._cleaning = Cleaning(self._policy)
         return other
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, key: str | None = None) -> str:
+        """
+        Args:
+            key: what the text is the value of: "phone" says what a row of digits is.
+        """
         if text.startswith("data:") and ";base64," in text[:200]:
             return text
         clean = text
@@ -55,27 +59,11 @@ class Redaction:
         if self._rules and "\\" in clean and clean.lstrip().startswith(_ESCAPED):
             clean = self._escaped(clean)
         if self._cleaning is not None:
-            clean = self._cleaning.text(clean)
+            clean = self._cleaning.text(clean, key)
         return text if clean == text else clean
 
     def value(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            items = [(self.value(key), self.value(one)) for key, one in value.items()]
-            same = all(
-                a is c and b is d for (a, b), (c, d) in zip(items, value.items(), strict=True)
-            )
-            return value if same else dict(items)
-        if isinstance(value, list | tuple):
-            ones = [self.value(one) for one in value]
-            same = all(a is b for a, b in zip(ones, value, strict=True))
-            return value if same else type(value)(ones)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            said = str(value)
-            clean = self.text(said)
-            return value if clean == said else clean
-        return value
+        return walked(value, self.text)
 
     def name(self, name: str) -> str:
         """Of an id that somebody gave: another in its place, so that what has one id still has."""

@@ -8,7 +8,7 @@ out as it was. A name that somebody gave is known from then on, by its parts too
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -62,25 +62,7 @@ class Cleaning:
         return self._replaced(text, self._places(text, key))
 
     def value(self, value: Any, key: str | None = None) -> Any:
-        if isinstance(value, str):
-            return self.text(value, key)
-        if isinstance(value, dict):
-            items = [
-                (self.text(str(name)), self.value(one, str(name))) for name, one in value.items()
-            ]
-            same = all(
-                a == c and b is d for (a, b), (c, d) in zip(items, value.items(), strict=True)
-            )
-            return value if same else dict(items)
-        if isinstance(value, list | tuple):
-            ones = [self.value(one, key) for one in value]
-            same = all(a is b for a, b in zip(ones, value, strict=True))
-            return value if same else type(value)(ones)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            said = str(value)
-            clean = self.text(said, key)
-            return value if clean == said else clean
-        return value
+        return walked(value, self.text, key)
 
     # --- places
 
@@ -154,6 +136,34 @@ class Cleaning:
             if is_key:
                 key = said
         return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def walked(value: Any, text: Callable[[str, str | None], str], key: str | None = None) -> Any:
+    """A JSON value with each of its texts and numbers as `text` makes it; itself where none is
+    another.
+
+    Args:
+        text: of a text, and of what it is the value of.
+    """
+    if isinstance(value, str):
+        return text(value, key)
+    if isinstance(value, dict):
+        items = [
+            (text(name, None), walked(one, text, name)) if isinstance(name, str)
+            else (name, walked(one, text, key))
+            for name, one in value.items()
+        ]  # fmt: skip
+        same = all(a == c and b is d for (a, b), (c, d) in zip(items, value.items(), strict=True))
+        return value if same else dict(items)
+    if isinstance(value, list | tuple):
+        ones = [walked(one, text, key) for one in value]
+        same = all(a is b for a, b in zip(ones, value, strict=True))
+        return value if same else type(value)(ones)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        said = str(value)
+        clean = text(said, key)
+        return value if clean == said else clean
+    return value
 
 
 def _said(token: str) -> str:
