@@ -1,9 +1,10 @@
 """Real files of every format, bent: nothing leaves an importer, nothing hangs, memory is bounded.
 
-Rows of the files in a folder are the seeds. By default they are bent as JSON (a value in the place
-of another one, a key lost, a list repeated) and as bytes; with --atheris, coverage of the formats
-leads (`pip install --no-deps atheris`, where it has a wheel; it is not among the locks). Ends with
-what was tried, or with the input that broke something, written beside.
+Rows of the files in a folder are the seeds, and some that `benchmarks/data.py` makes. By default
+they are bent as JSON (a value in the place of another one, a key lost, a list repeated) and as
+bytes; with --atheris, coverage of the formats leads (`pip install --no-deps atheris`, where it has
+a wheel; it is not among the locks). Ends with what was tried, or with the input that broke
+something, written beside.
 
     python benchmarks/fuzz.py [--seconds 60] [--seeds ../shared/traces] [--seed 0] [--atheris]
 """
@@ -17,7 +18,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from storage.chunk import ChunkRead
+    from storage.rows_in import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -59,12 +64,20 @@ def seeds(folder: Path, most: int = 12) -> Iterator[bytes]:
                     break
 
 
+def chat_rows(count: int) -> Iterator[bytes]:
+    """Rows of the form that has readers of its own, which few files hold."""
+    from benchmarks.data import row
+
+    for number in range(count):
+        yield json.dumps(row(number, seed=0)).encode()
+
+
 def one_input(data: bytes) -> int:
     """Reads bytes as the importer does; the number of rows that were understood.
 
     Raises:
         Broken: an exception, a shape that no format foresaw, an outcome without a reason or that
-            cannot be stored, or too long a time.
+            cannot be stored or is another one as rows at once, or too long a time.
     """
     from flywheel.ids import digest_bytes
     from storage.chunk import read_chunk
@@ -83,9 +96,33 @@ def one_input(data: bytes) -> int:
         for _, error, _ in read.rejects:
             if not error.reason or "has a shape that" in error.reason:
                 raise Broken(f"rejected without a proper reason: {error.reason!r}")
+        _same_at_once(chunk, read)
     if (took := time.process_time() - began) > SLOW_S:
         raise Broken(f"took {took:.1f} CPU seconds")
     return understood
+
+
+def _same_at_once(chunk: "list[Row]", read: "ChunkRead") -> None:
+    """The chunk once more, as the importer reads it behind a row of the same format: quick readers,
+    and rows of tables in place of records."""
+    from flywheel.ids import digest_bytes
+    from storage.chunk import read_chunk
+    from storage.prepared import Preparing, Unprepared, prepare
+
+    if len(chunk) > 1 or len(read.formats) != 1 or not read.records:
+        return
+    (name,) = read.formats
+    again = read_chunk(chunk, "0" * 32, "p", name, digest_bytes, ready=Preparing())
+    told = (read.spans, read.feedback, read.unmapped, [str(one) for _, one, _ in read.rejects])
+    found = (again.spans, again.feedback, again.unmapped, [str(one) for _, one, _ in again.rejects])
+    if told != found:
+        raise Broken(f"read at once it gives {found}, else {told}")
+    try:
+        rows = prepare(read.records)
+    except Unprepared:
+        return
+    if again.ready is None or again.ready.packed() != rows:
+        raise Broken("rows that are made at once are not those of the records")
 
 
 def bent(data: bytes, chance: random.Random) -> bytes:
@@ -202,6 +239,7 @@ def main() -> int:
     if not found:
         print(f"no rows under {given.seeds}: give a folder of traces with --seeds")
         return 2
+    found += chat_rows(len(found) // 10)
     if given.atheris:
         _by_coverage(found, given.seconds, given.seed)
         return 0

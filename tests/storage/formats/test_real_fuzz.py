@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import bent, one_input, seeds
+from benchmarks.fuzz import bent, chat_rows, one_input, seeds
 
 
 @pytest.mark.slow
 def test_real_rows_that_are_bent_are_read_or_refused(shared: Path):
-    found = list(seeds(shared, most=4))
+    found = [*seeds(shared, most=4), *chat_rows(40)]
     chance = random.Random(7)
     understood = sum(one_input(data) > 0 for data in found)
     assert understood > len(found) * 0.9
