@@ -15,7 +15,7 @@ from storage.belonging import Belonging
 
 from . import openai_plain
 from .finish import finish_reason
-from .logged import Heard, identifier, logged
+from .logged import Heard, identifier, logged, response_of
 from .messages import (
     answered,
     name_of,
@@ -24,9 +24,8 @@ from .messages import (
     read_sampling,
     read_tools,
 )  # fmt: skip
-from .nested import nested
 from .openai_fields import ASKED
-from .openai_stream import merge_chunks, read_events
+from .openai_stream import merge_chunks
 from .parsed import Context, Parsed, Rest
 from .usage import read_usage
 from .wire import api_of
@@ -196,25 +195,9 @@ def _tokens(choice: dict[str, Any], prompt_ids: object) -> Tokens | None:
 
 
 def _response(value: object) -> dict[str, Any]:
-    if value is None:
-        return {"error": "no response was recorded"}
-    if isinstance(value, str):
-        chunks = read_events(value)
-        if chunks:
-            return merge_chunks(chunks)
-        value = nested(value)
-        if isinstance(value, str):
-            raise BadRecord("is text, neither JSON nor a stream", field="response")
-    if isinstance(value, list):
-        value = merge_chunks([chunk for chunk in value if isinstance(chunk, dict)])
-    if not isinstance(value, dict):
-        raise BadRecord(f"is {name_of(value)}, not an object", field="response")
-    if value.get("object") == "chat.completion.chunk":
-        raise BadRecord(
-            "is one chunk of a stream by itself: put a stream's chunks into one row, as a list",
-            field="response",
-        )
-    return value
+    return response_of(
+        value, merge_chunks, lambda said: said.get("object") == "chat.completion.chunk"
+    )
 
 
 def _error(error: object, choices: tuple[Choice, ...]) -> str | None:

@@ -39,29 +39,12 @@ def read(data: bytes, context: Context, source: str) -> Parsed | None:
     row = decoded(data)
     if row is None:
         return None
-    answer = row.response.id
-    said = row.trace_id or answer
+    said = row.trace_id or row.response.id
     tools = tools_of(row.request.tools)
     if not said or tools is None:
         return None
     rest = context.rest()
-    call = _call(row, tools, rest)
-    rest.put("response.system_fingerprint", row.response.system_fingerprint)
-    rest.put("response.service_tier", row.response.service_tier)
-    attributes = rest.take()
-    if answer:
-        attributes["response_id"] = answer
-    start, end = times_of(row)
-    span = Span(
-        id=row.span_id,
-        kind="model",
-        name="chat",
-        parents=(row.parent_span_id,) if row.parent_span_id else (),
-        start=start,
-        end=end,
-        call=call,
-        attributes=attributes,
-    )
+    span = _span(row, tools, rest)
     trace = Trace(
         id=trace_id(context.project, source, said),
         project=context.project,
@@ -75,6 +58,31 @@ def read(data: bytes, context: Context, source: str) -> Parsed | None:
     )
     told = [] if row.feedback is None else read_feedback(row.feedback, trace)
     return Parsed([trace], told, rest.counts)
+
+
+def _span(row: ChatRow, tools: tuple[dict[str, Any], ...], rest: Rest) -> Span:
+    call = _call(row, tools, rest)
+    start, end = times_of(row)
+    return Span(
+        id=row.span_id,
+        kind="model",
+        name="chat",
+        parents=(row.parent_span_id,) if row.parent_span_id else (),
+        start=start,
+        end=end,
+        call=call,
+        attributes=attributes_of(row, rest),
+    )
+
+
+def attributes_of(row: ChatRow, rest: Rest) -> dict[str, Any]:
+    """Of the span: what of the response and of `rest` has no other place."""
+    rest.put("response.system_fingerprint", row.response.system_fingerprint)
+    rest.put("response.service_tier", row.response.service_tier)
+    attributes = rest.take()
+    if row.response.id:
+        attributes["response_id"] = row.response.id
+    return attributes
 
 
 def times_of(row: ChatRow) -> tuple[int | None, int | None]:

@@ -116,14 +116,9 @@ def _called(row: ChatRow, tools: str, usage: Usage, rest: Rest, rows: Rows) -> t
     """The columns of the call (see `storage.columns.SPANS`)."""
     request, response = row.request, row.response
     choice = response.choices[0]
-    rest.put("response.system_fingerprint", response.system_fingerprint)
-    rest.put("response.service_tier", response.service_tier)
-    attributes = rest.take()
-    if response.id:
-        attributes["response_id"] = response.id
     sampling = openai_plain.sampling_of(request)
     others = SpanRest(
-        attributes=attributes,
+        attributes=openai_plain.attributes_of(row, rest),
         sampling=PLAIN.sampling if sampling == PLAIN.sampling else sampling,
         usage_reason=usage.reason,
         cache_write_tokens=usage.cache_write_tokens,
