@@ -5,6 +5,7 @@ inserted as they are; one that it knows, or that comes twice, is merged as a lin
 Invariant: the store is as if every row had come as the record that it is of.
 """
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -40,17 +41,13 @@ def absorb_rows(
     """Takes in `segments` under ledger sequence `sequence`; returns what they changed."""
     counts: Counter[str] = Counter()
     ready = {name: _together(name, segments) for name in SHAPES}
-    views = [seen_as(database, f"ready_{name}", table) for name, table in ready.items()]
-    for view in views:
-        view.__enter__()
-    try:
-        if ready["traces"].num_rows:
-            _traces(database, sequence, segments, ready["traces"].num_rows, counts)
-        if said := ready["feedback"].num_rows:
-            _feedback(database, sequence, said, counts)
-    finally:
-        for view in views:
-            view.__exit__()
+    with contextlib.ExitStack() as views:
+        for name, table in ready.items():
+            views.enter_context(seen_as(database, f"ready_{name}", table))
+        if came := ready["traces"].num_rows:
+            _traces(database, sequence, segments, came, counts)
+        if came := ready["feedback"].num_rows:
+            _feedback(database, sequence, came, counts)
     return counts
 
 

@@ -194,7 +194,7 @@ class Rows:
         """Adds a message by its JSON, and returns its id."""
         key = hashlib.blake2b(body, digest_size=16).hexdigest()
         if key not in self.messages:
-            self.messages[key] = (key, role, body, int(key[:15], 16))
+            self.messages[key] = (key, role, body, short_key(key))
         return key
 
     def toolset(

@@ -97,26 +97,18 @@ def write_dataset(
         Full: no space; nothing is visible.
     """
     keys = tuple(curated.keys())
-    identity = _identity(project, tuple(parents), tuple(rules), keys, product)
-    final = home.datasets / project / identity
+    manifest = Manifest(
+        id="", schema_version=SCHEMA, project=project, parents=tuple(parents), rules=tuple(rules),
+        counts=curated.counts, rows=len(keys), content="", keys=keys, product=product,
+        recipe=recipe,
+    )  # fmt: skip
+    manifest = msgspec.structs.replace(manifest, id=_identity(manifest))
+    final = home.datasets / project / manifest.id
     final.parent.mkdir(parents=True, exist_ok=True)
     busy = f"another process is writing a dataset of {project}; try again"
     with held(home.locks / f"dataset-{project}.lock", wait_s=wait_s, busy=busy):
         _clean(final.parent)
         if not _stands(final):
-            manifest = Manifest(
-                id=identity,
-                schema_version=SCHEMA,
-                project=project,
-                parents=tuple(parents),
-                rules=tuple(rules),
-                counts=curated.counts,
-                rows=len(keys),
-                content="",
-                keys=keys,
-                product=product,
-                recipe=recipe,
-            )
             _publish(final, manifest, curated)
         return _record(home, final, _manifest(final))
 
@@ -154,16 +146,10 @@ def verified(home: Home, dataset: Dataset | str) -> Manifest:
     return _verified(_folder(home, dataset))
 
 
-def _identity(
-    project: str,
-    parents: tuple[str, ...],
-    rules: tuple[RuleSpec, ...],
-    keys: tuple[RowKey, ...],
-    product: Product,
-) -> str:
+def _identity(made: Manifest) -> str:
     # Supervised rows were all that there was once: their ids are as they were then.
-    apart = () if product == "rows" else (product,)
-    return digest(SCHEMA, project, sorted(parents), rules, keys, *apart)
+    apart = () if made.product == "rows" else (made.product,)
+    return digest(SCHEMA, made.project, sorted(made.parents), made.rules, made.keys, *apart)
 
 
 def _publish(final: Path, manifest: Manifest, curated: Curated) -> None:
@@ -227,10 +213,7 @@ def _whole(folder: Path) -> bool:
 
 def _verified(folder: Path) -> Manifest:
     manifest = _manifest(folder)
-    identity = _identity(
-        manifest.project, manifest.parents, manifest.rules, manifest.keys, manifest.product
-    )
-    if not manifest.id == identity == folder.name:
+    if not manifest.id == _identity(manifest) == folder.name:
         raise CorruptFile(f"dataset {folder}: its manifest does not belong to its id")
     try:
         content = digest_file(folder / "rows.parquet")
