@@ -89,11 +89,11 @@ def test_a_text_that_is_spread_over_turns_or_was_an_earlier_one_is_found() -> No
 
 def test_a_template_that_many_held_out_texts_share_is_not_compared() -> None:
     form = "Hello, I have ordered {} at your shop and would like to know when it is going to arrive"
-    heldout = Heldout([a_problem(form.format(f"one{k} two{k} three{k}")) for k in range(20)])
+    heldout = Heldout([a_problem(form.format(f"one{k} two{k} three{k}")) for k in range(20)], 0.5)
     other, same = (
         a_row(1, text=form.format("a big kettle")),
         a_row(2, text=form.format("one7 two7 three7")),
     )
     assert [leak.place for leak in heldout.leaks([other, same])] == [1]
-    near = a_row(3, text="Well, " + form.format("one7 two7 three7 thing"))
-    assert heldout.leaks([near]) == [] or heldout.leaks([near])[0].problem_id in heldout.problems
+    alone = Heldout([a_problem(form.format("one7 two7 three7"))], 0.5)
+    assert [leak.place for leak in alone.leaks([other, same])] == [0, 1], "one text is no template"
