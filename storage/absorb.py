@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from flywheel.errors import BadRecord
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _ONCE = ("trace", "grade", "feedback")
 """Kinds that a known line never changes. The others may be said again after something else was."""
+
+_PLACES = {"dataset": "path", "checkpoint": "path", "deployment": "adapter"}
+"""Kinds whose files are in the home, and the field that says where: relative to it."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,12 @@ def _read(line: Line, kind: str, body: bytes, done: Absorbed) -> Any:
 
 
 def _check(kind: str, record: Any) -> None:
-    """Raises BadRecord for numbers that no column can hold: a line must not stop the others."""
+    """Raises BadRecord for numbers that no column can hold, which would stop other lines too, and
+    for files that lie outside of any home."""
+    if kind in _PLACES and (place := getattr(record, _PLACES[kind])) is not None:
+        parts = PurePosixPath(place).parts
+        if ".." in parts or parts[:1] == ("/",):
+            raise BadRecord(f"{kind} {identity(record)} lies outside of the home: {place!r}")
     if not isinstance(record, Trace):
         numbers = [one for one in entries.TABLES[kind].row(record).values() if type(one) is int]
     else:

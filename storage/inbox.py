@@ -28,6 +28,8 @@ _HEADER = b"flywheel-segment 1 "
 _LARGEST = 8 << 30
 """Bytes that a segment may say it unpacks to; more is a wrong or hostile file."""
 
+_DENSEST = 1 << 15
+"""Bytes that one byte of zstd stands for at most: a block of 128 KiB takes four."""
 _FRAME_HEAD = 18
 """Bytes that a zstd frame's header has at most."""
 _LEDGER_WAIT_S = 10.0
@@ -61,7 +63,7 @@ class Inbox:
         is left to the committer, which takes in none twice."""
         path = self._home.inbox / (quote(name, safe="") + SUFFIX)
         if not path.exists():
-            _write_new(path, _packed(plain, level=1))
+            _write_new(path, packed(plain))
         return name
 
     def pending(self) -> list[Path]:
@@ -82,11 +84,11 @@ class Inbox:
 
 def pack(lines: Sequence[bytes]) -> bytes:
     """The bytes of a segment."""
-    return _packed(b"\n".join([_HEADER + str(len(lines)).encode(), *lines, b""]), level=1)
+    return packed(b"\n".join([_HEADER + str(len(lines)).encode(), *lines, b""]))
 
 
-def _packed(plain: bytes, level: int) -> bytes:
-    packer = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
+def packed(plain: bytes) -> bytes:
+    packer = zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
     return packer.compress(plain)
 
 
@@ -109,7 +111,8 @@ def opened(data: bytes) -> bytes:
         CorruptFile: it is cut or changed.
     """
     try:
-        if not 0 <= zstandard.frame_content_size(data) <= _LARGEST:
+        size = zstandard.frame_content_size(data)
+        if not 0 <= size <= min(_LARGEST, len(data) * _DENSEST):
             raise CorruptFile("its size is not in its header, or too large")
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:

@@ -7,21 +7,27 @@ between any two steps, either does the same again and nothing is lost or counted
 """
 
 import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from flywheel import durable
-from flywheel.errors import UsageError
+from flywheel.errors import CorruptFile, UsageError
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
+from flywheel.ids import digest
 from flywheel.records import Record
-from storage import inbox, journal
+from storage import foreign, inbox, journal
 from storage.database import exists
 from storage.home_id import home_id
-from storage.lake import Lake, open_lake
+from storage.lake import Lake, Stored, open_lake
 from storage.quarantine import quarantine
 
 INBOX, RAW = "inbox/segments/", "inbox/raw/"
+_Look = Callable[[str, bytes], bytes]
+"""Name and bytes to the bytes that may be kept; raises CorruptFile."""
 
 
 class Sent(Record, frozen=True, kw_only=True):
@@ -74,26 +80,41 @@ def fetch(home: Home, lake: Lake) -> int:
         LakeError: the lake cannot be reached.
     """
     for one in lake.list(RAW):
-        path = home.raw / one.key.removeprefix(RAW)
         with contextlib.suppress(KeyError):
-            if not path.exists():
-                durable.write(path, lake.get(one.key))
-            lake.delete(one.key)
+            _fetch(home, lake, one, RAW, home.raw, foreign.raw)
     fetched = 0
     for one in lake.list(INBOX):
         with contextlib.suppress(KeyError):
-            fetched += _fetch(home, lake, one.key)
+            fetched += _fetch(home, lake, one, INBOX, home.inbox, foreign.segment)
     return fetched
 
 
-def _fetch(home: Home, lake: Lake, key: str) -> int:
-    path = home.inbox / key.removeprefix(INBOX)
-    new = not path.exists()
-    if new:
-        durable.write(path, lake.get(key))
+def _fetch(home: Home, lake: Lake, one: Stored, area: str, into: Path, looked_at: _Look) -> int:
+    """Whether it is new here. What cannot be believed goes to the quarantine."""
+    name = one.key.removeprefix(area)
+    if one.size > foreign.LARGEST:
+        said = f"{lake.url}/{one.key} has {one.size} bytes, {foreign.LARGEST} are the most"
+        quarantine(home, _flat(name), b"", f"{said}: it is left there, look who sent it")
+        return 0
+    data = lake.get(one.key)
+    try:
+        data = looked_at(name, data)
+    except CorruptFile as error:
+        quarantine(home, _flat(name), data, f"sent by another machine: {error}")
+        new = False
+    else:
+        new = not (into / name).exists()
+        if new:
+            durable.write(into / name, data)
     failpoint("lake.segment_fetched")
-    lake.delete(key)
+    lake.delete(one.key)
     return int(new)
+
+
+def _flat(name: str) -> str:
+    """Any key as the name of a file."""
+    plain = re.sub(r"[^A-Za-z0-9_%-]", "_", name)
+    return plain if plain == name and len(name) <= 150 else f"{plain[:150]}-{digest(name)[:8]}"
 
 
 def _send_raw(home: Home, lake: Lake) -> int:
