@@ -56,7 +56,11 @@ def test_rows_hold_nothing_of_it_and_touch_no_held_out_problem(home: Home, desk:
 
 
 def test_a_scan_tells_what_is_where_and_shows_none_of_it(home: Home, desk: Path) -> None:
-    put(home, told("one", f"My key is {KEY}", "Revoke it"), told("two", f"I am {MAIL}", "Hello"))
+    put(
+        home,
+        told("one", f"My key is {KEY}", "Revoke it"),
+        told("two", f"I am {MAIL}", "Hello", raw="6a45016a11c59ea668f635d383ec274d#120208+2341"),
+    )
     found = call("privacy", "scan", "desk", "--json", home=home.root).object()
     assert (found["project"], found["looked_at"], found["with_any"]) == ("desk", 2, 2)
     kinds = {one["kind"]: one for one in found["findings"]}
