@@ -24,7 +24,7 @@ from storage.database import reading
 from storage.home_id import home_id
 from storage.lake import Lake, open_lake
 from storage.mirror import mirror
-from storage.published import KEYS, LAYOUT, MANIFESTS, TABLES, Manifest, Part, key_of, newest
+from storage.published import KEYS, LAYOUT, TABLES, Manifest, Part, key_of, newest
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -88,10 +88,13 @@ def _publish(home: Home, lake: Lake) -> Published | None:
             f"{lake.url} is another home's lake ({before.home}): give each home a prefix of its own"
         )
     sequence, erased = _reached(home)
-    whole = before is None or before.erased < erased or len(before.parts) > MOST_PARTS
+    gone = before is not None and before.erased < erased
+    # A home that was put back from a copy has reached less than it published once.
+    back = before is not None and (before.erased > erased or before.sequence > sequence)
+    whole = before is None or gone or back or len(before.parts) > MOST_PARTS
     since = 0 if whole or before is None else before.sequence
     number = 1 if before is None else before.number + 1
-    files = mirror(home, lake, exact=before is not None and before.erased < erased)
+    files = mirror(home, lake, exact=gone)
     if before is not None and not whole and sequence == since:
         return _told(lake, before, [], files, whole=False)
     made = list(_parts(home, lake, number, _Span(since, sequence)))
@@ -104,7 +107,7 @@ def _publish(home: Home, lake: Lake) -> Published | None:
     if not lake.put_new(key_of(number), msgspec.json.encode(manifest)):
         return None
     failpoint("lake.after_manifest")
-    _clean(lake, manifest, at_once=before is not None and before.erased < erased)
+    _clean(lake, manifest, at_once=gone)
     return _told(lake, manifest, made, files, whole=whole)
 
 
@@ -215,15 +218,15 @@ def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) 
 
 def _clean(lake: Lake, last: Manifest, *, at_once: bool) -> None:
     """Removes manifests that nobody need read any more, then parts that none of the rest names."""
-    from storage.published import manifest
+    from storage.published import made_by, manifest, manifests
 
-    keys = [one.key for one in lake.list(MANIFESTS)]
-    keep = set(sorted(keys)[-1 if at_once else -KEPT:])  # fmt: skip
+    keys = manifests(lake)
+    keep = set(keys[-1 if at_once else -KEPT :])
     for key in keys:
         if key not in keep:
             lake.delete(key)
     named = {part.key for key in keep for part in manifest(lake, key).parts}
     for one in lake.list(TABLES):
-        made_by = int(one.key.rpartition("/")[2].split("-")[0])
-        if one.key not in named and made_by <= last.number:
+        number = made_by(one.key)
+        if number is not None and number <= last.number and one.key not in named:
             lake.delete(one.key)

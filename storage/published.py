@@ -5,6 +5,7 @@ home by their digest, so that each is fetched once. Invariant: a part that is no
 says is never read.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 LAYOUT = 1
 MANIFESTS, TABLES = "manifests/", "tables/"
+_MANIFEST = re.compile(rf"{MANIFESTS}[0-9]{{12,18}}\.json")
+_PART = re.compile(rf"{TABLES}[a-z_]+/[0-9]{{12,18}}-[0-9]+-[0-9]+-[0-9a-f]{{12}}\.parquet")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 KEYS: dict[str, tuple[str, ...]] = {
     "traces": ("id",), "spans": ("trace_id", "id"), "tokens": ("trace_id", "span_id", "choice"),
     "messages": ("id",), "toolsets": ("id",), "threads": ("trace_id", "since"),
@@ -61,8 +65,23 @@ def newest(lake: Lake) -> Manifest | None:
     Raises:
         CorruptFile: it is no manifest that this program knows.
     """
-    keys = [one.key for one in lake.list(MANIFESTS)]
-    return manifest(lake, max(keys)) if keys else None
+    keys = manifests(lake)
+    return manifest(lake, keys[-1]) if keys else None
+
+
+def manifests(lake: Lake) -> list[str]:
+    """Their keys, the newest last. What else lies there is nobody's manifest."""
+    found = [one.key for one in lake.list(MANIFESTS) if _MANIFEST.fullmatch(one.key)]
+    return sorted(found, key=_number)
+
+
+def made_by(key: str) -> int | None:
+    """The number of the manifest that a part was made for; None = it is no part."""
+    return _number(key) if _PART.fullmatch(key) else None
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2].split("-")[0].removesuffix(".json"))
 
 
 def manifest(lake: Lake, key: str) -> Manifest:
@@ -74,7 +93,18 @@ def manifest(lake: Lake, key: str) -> Manifest:
         ) from error
     if found.layout != LAYOUT:
         raise CorruptFile(f"{lake.url} is of layout {found.layout}, this program's is {LAYOUT}")
+    odd = [one.key for one in found.parts if not _sound(one)]
+    if key != key_of(found.number) or odd:
+        raise CorruptFile(
+            f"{lake.url}/{key} is not as this program makes manifests (number {found.number}, "
+            f"odd parts {odd[:3]}): remove it, and publish again"
+        )
     return found
+
+
+def _sound(part: Part) -> bool:
+    """Whether it lies among the tables, and is no file of anybody else's here."""
+    return bool(_PART.fullmatch(part.key) and _DIGEST.fullmatch(part.digest))
 
 
 def key_of(number: int) -> str:

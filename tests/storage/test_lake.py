@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flywheel.errors import UsageError
+from flywheel.errors import CorruptFile, UsageError
 from flywheel.home import Home
 from flywheel.records import Feedback, Grade, Tokens, Trace, say
 from storage import lake_inbox, published, queries
@@ -276,3 +276,56 @@ def test_after_an_erasure_nothing_older_is_left(home: Home, lake: Lake) -> None:
     assert {one.key for one in lake.list("tables/")} == named and left
     assert "secret" not in str([rows(lake, home, name) for name in ("messages", "feedback")
                                 if any(f"/{name}/" in key for key in named)])  # fmt: skip
+
+
+def changed(lake: Lake, **fields: Any) -> None:
+    """The first manifest, as somebody else would have it."""
+    key = published.key_of(1)
+    held = msgspec.json.decode(lake.get(key)) | fields
+    lake.delete(key)
+    lake.put_new(key, msgspec.json.encode(held))
+
+
+def test_what_is_nobodys_manifest_or_part_stops_no_publishing(home: Home, tmp_path: Path) -> None:
+    lake = open_lake(str(tmp_path / "lake"))
+    stored(home, spoken("a"))
+    strange = ("tables/README", "tables/traces/notes-1.txt", "manifests/z.json", "manifests/1.json")
+    for key in strange:
+        lake.put_new(key, b"x")
+    assert [publish(home, lake).manifest for _ in range(2)] == [1, 1]
+    stored(home, spoken("b", answer="b"))
+    assert publish(home, lake).manifest == 2 and len(rows(lake, home, "traces")) == 2
+    assert all(lake.get(key) == b"x" for key in strange), "they are somebody's"
+
+
+@pytest.mark.parametrize("place", [
+    {"key": "../secret.parquet"}, {"key": "raw/00/x.zst"}, {"digest": "../secret"},
+])  # fmt: skip
+def test_no_manifest_names_files_that_are_no_parts(
+    home: Home, tmp_path: Path, place: dict[str, str]
+) -> None:
+    lake = open_lake(str(tmp_path / "lake"))
+    stored(home, spoken("a"))
+    publish(home, lake)
+    (first, *rest) = msgspec.to_builtins(published.newest(lake))["parts"]
+    changed(lake, parts=[{**first, **place}, *rest])
+    for look in (lambda: published.newest(lake), lambda: publish(home, lake)):
+        with pytest.raises(CorruptFile, match="remove it, and publish again"):
+            look()
+    changed(lake, parts=[first, *rest], number=700)
+    with pytest.raises(CorruptFile, match="number 700"):
+        published.newest(lake)
+
+
+@pytest.mark.parametrize("ahead", [{"sequence": 1 << 40}, {"erased": 1 << 40}])
+def test_a_home_that_was_put_back_publishes_what_it_has_now(
+    home: Home, tmp_path: Path, ahead: dict[str, int]
+) -> None:
+    lake = open_lake(str(tmp_path / "lake"))
+    stored(home, spoken("a"))
+    publish(home, lake)
+    changed(lake, **ahead)
+    lake.put_new("raw/00/later.zst", b"of after the copy")
+    stored(home, spoken("b", answer="b"))
+    assert publish(home, lake).whole and len(rows(lake, home, "traces")) == 2
+    assert not publish(home, lake).whole and list(lake.list("raw/"))
