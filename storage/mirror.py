@@ -39,12 +39,16 @@ def brought(home: Home, path: Path) -> bool:
 
     Raises:
         LakeError: the lake cannot be reached.
+        CorruptFile: what lies there is no raw object of this name; nothing is kept of it.
     """
     if home.lake is None:
         return False
+    from storage.foreign import raw
+
     lake, key = open_lake(home.lake), home.relative(path)
     with contextlib.suppress(KeyError):
-        durable.write(path, lake.get(key))
+        data = lake.get(key)
+        durable.write(path, raw(key.removeprefix("raw/"), data))
         return True
     files = [one.key for one in lake.list(f"{key}/")]
     # The manifest comes last: a folder with one is whole, one without it is fetched again.

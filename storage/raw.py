@@ -3,6 +3,7 @@
 Bytes enter; a digest leaves, and brings them back. What is there under a digest is whole.
 """
 
+import re
 from pathlib import Path
 
 import zstandard
@@ -13,13 +14,17 @@ from flywheel.home import Home
 from flywheel.ids import digest_bytes
 from storage.mirror import brought
 
+_PLACE = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
+
 
 def part(place: str, size: int) -> tuple[int, int]:
-    """Offset and length of what a key's `OFFSET+LENGTH` names among `size` bytes; "" = all."""
+    """Offset and length of what a key's `OFFSET+LENGTH` names among `size` bytes; "" = all. What
+    leads out of them names nothing: other machines say it too."""
     if not place:
         return 0, size
-    offset, _, length = place.partition("+")
-    return int(offset), int(length)
+    named = _PLACE.fullmatch(place)
+    offset, length = (int(named[1]), int(named[2])) if named else (0, 0)
+    return (offset, length) if offset + length <= size else (0, 0)
 
 
 class RawStore:
