@@ -6,12 +6,14 @@ that commits.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 
 def type_of(kind: str) -> "pa.DataType":
@@ -25,6 +27,21 @@ def type_of(kind: str) -> "pa.DataType":
         "DOUBLE": pa.float64, "BOOLEAN": pa.bool_,
     }  # fmt: skip
     return plain[kind]()
+
+
+def together(shape: dict[str, str], columns: Iterable["Sequence[Any] | pa.Array"]) -> "pa.Table":
+    """A table of `shape` from the values of its columns, or the arrays that they are already.
+
+    Raises:
+        OverflowError, TypeError, ValueError: as `array_of`.
+    """
+    import pyarrow as pa
+
+    made = [
+        one if isinstance(one, pa.Array) else array_of(one, kind)
+        for one, kind in zip(columns, shape.values(), strict=True)
+    ]
+    return pa.Table.from_arrays(made, names=list(shape))
 
 
 def array_of(values: Sequence[Any], kind: str) -> "pa.Array":
@@ -48,10 +65,40 @@ def array_of(values: Sequence[Any], kind: str) -> "pa.Array":
     return pa.Array.from_buffers(type_of(kind), len(values), buffers, absent, children=children)
 
 
+def texts_of(data: bytes, width: int) -> "pa.Array":
+    """ASCII texts of `width` characters each, one after the other."""
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(data) // width
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(type_of("VARCHAR"), count, buffers, 0)
+
+
+def numbers_of(values: "NDArray[np.int64]") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(type_of("BIGINT"), len(values), [None, pa.py_buffer(values)], 0)
+
+
+def lists_of(ends: "NDArray[np.int64]", inner: "pa.Array") -> "pa.Array":
+    """Lists of texts: where each ends in `inner`, which holds them all."""
+    import numpy as np
+    import pyarrow as pa
+
+    offsets = pa.py_buffer(np.concatenate(([0], ends)).astype(np.int64))
+    return pa.Array.from_buffers(
+        type_of("VARCHAR[]"), len(ends), [None, offsets], 0, children=[inner]
+    )
+
+
 def _texts(values: Sequence[Any], absent: int) -> list["pa.Buffer"]:
     """Texts, or their UTF-8."""
     import pyarrow as pa
 
+    if not absent and values[0] == values[-1] and values.count(values[0]) == len(values):
+        return _alike(values[0], len(values))
     encoded = isinstance(next(value for value in values if value is not None), bytes)
     none = b"" if encoded else ""
     held: Sequence[Any] = [value or none for value in values] if absent else values
@@ -62,6 +109,16 @@ def _texts(values: Sequence[Any], absent: int) -> list["pa.Buffer"]:
     if len(data) != len(text):
         held = [value.encode() for value in held]
     return [_offsets(held), pa.py_buffer(data)]
+
+
+def _alike(text: str | bytes, count: int) -> list["pa.Buffer"]:
+    """The same text, `count` times."""
+    import numpy as np
+    import pyarrow as pa
+
+    data = text.encode() if isinstance(text, str) else text
+    offsets = np.arange(count + 1, dtype=np.int64) * len(data)
+    return [pa.py_buffer(offsets), pa.py_buffer(data * count)]
 
 
 def _whole(values: Sequence[Any], absent: int) -> list["pa.Buffer"]:

@@ -14,7 +14,7 @@ from flywheel.errors import BadRecord
 from flywheel.records import Feedback, Trace
 from storage.belonging import NOBODY, Belonging, held_keys, owned
 from storage.formats import FORMATS
-from storage.formats.parsed import Context, Parsed
+from storage.formats.parsed import NOTHING_ELSE, Context, Parsed
 from storage.json_in import decode
 from storage.prepared import Preparing
 from storage.rows_in import Row
@@ -87,24 +87,32 @@ def _read_row(
     data: bytes, context: Context, name: str | None, fixed: bool, read: ChunkRead, line: int
 ) -> str | None:
     """Reads one row and adds what it gave; returns the format that read it."""
-    quick = direct = None
-    if name is not None:
-        quick, direct = FORMATS[name].quick, FORMATS[name].direct
-    if name and direct and read.ready is not None:
-        parsed = direct(data, context, read.told, read.ready)
-        if parsed is not None:
-            read.traces, read.spans = read.traces + 1, read.spans + 1
-            _count(parsed, name, context, read, line)
-            return name
-    if name and quick and (parsed := quick(data, context)) is not None:
-        _count(parsed, name, context, read, line)
+    value = None
+    if name is None and isinstance(value := decode(data), dict):
+        name = recognised(value)
+    if name is not None and _at_once(data, context, name, read, line):
         return name
-    value = decode(data)
+    value = decode(data) if value is None else value
     if isinstance(value, list) and _are_rows(value) and whole(value) is None:
         for item in value:  # one line that holds an array of rows
             name = _add(item, context, name, fixed, read, line)
         return name
     return _add(value, context, name, fixed, read, line)
+
+
+def _at_once(data: bytes, context: Context, name: str, read: ChunkRead, line: int) -> bool:
+    """Whether a quicker reader of the format knew the row, from its bytes."""
+    format = FORMATS[name]
+    if format.direct is not None and read.ready is not None:
+        parsed = format.direct(data, context, read.told, read.ready)
+        if parsed is not None:
+            read.traces, read.spans = read.traces + 1, read.spans + 1
+            _count(parsed, name, context, read, line)
+            return True
+    if format.quick is not None and (parsed := format.quick(data, context)) is not None:
+        _count(parsed, name, context, read, line)
+        return True
+    return False
 
 
 def _are_rows(values: list[Any]) -> bool:
@@ -128,6 +136,8 @@ def _add(
 
 def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: int) -> None:
     read.formats[name] += 1
+    if parsed is NOTHING_ELSE:
+        return
     held: Counter[str] = Counter()
     for trace in parsed.traces:
         read.spans += len(trace.spans)

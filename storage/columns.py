@@ -4,7 +4,6 @@ Enters a trace; leaves rows for traces, spans, tokens, messages and toolsets. Wh
 only there, what has none is in the row's JSON. `storage.assembled` makes the equal trace of them.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,6 +64,8 @@ class SpanRest(Record, frozen=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _packer = msgspec.msgpack.Encoder()
+encode_message: Callable[[Message], bytes] = _encoder.encode
+"""The JSON by which a message is kept, and known."""
 _OWN = 7
 """Columns of a span's own, before its call's."""
 
@@ -112,24 +113,6 @@ class Rows:
             max(ends, default=None), len(spans), absent,
             digest_bytes(_packer.encode(whole)), _content(rows), None, *others,
         ))  # fmt: skip
-
-    def add_call(
-        self,
-        trace_id: str,
-        told: tuple[Any, ...],
-        judged: tuple[Any, ...],
-        others: tuple[Any, ...],
-        span_id: str,
-        row: tuple[Any, ...],
-    ) -> None:
-        """The same of a trace that is one model call without tokens or parents, as `add_trace` and
-        `add_span` make its columns."""
-        whole = [told, judged, others, [span_id], [row], []]
-        self.traces.append((
-            trace_id, self._sequence, *told, [told[-1]], *judged, row[3], row[4], 1, False,
-            digest_bytes(_packer.encode(whole)), _content([row]), None, *others,
-        ))  # fmt: skip
-        self.spans.append((trace_id, span_id, self._sequence, *row[:_OWN], None, *row[_OWN:]))
 
     def add_span(self, trace_id: str, span: Span, copy_of: str | None) -> None:
         row = self._row(span)
@@ -182,19 +165,16 @@ class Rows:
         for message in messages:
             key = keys.get(id(message))
             if key is None:
-                keys[id(message)] = key = self.message(message)
+                keys[id(message)] = key = self._message(message)
                 self._alive.append(message)
             found.append(key)
         return found
 
-    def message(self, message: Message) -> str:
-        return self.body(message.role, _encoder.encode(message))
-
-    def body(self, role: str, body: bytes) -> str:
-        """Adds a message by its JSON, and returns its id."""
-        key = hashlib.blake2b(body, digest_size=16).hexdigest()
+    def _message(self, message: Message) -> str:
+        body = encode_message(message)
+        key = digest_bytes(body)
         if key not in self.messages:
-            self.messages[key] = (key, role, body, short_key(key))
+            self.messages[key] = (key, message.role, body, short_key(key))
         return key
 
     def toolset(

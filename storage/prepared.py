@@ -7,7 +7,7 @@ must be merged. Invariant: rows say all that their records say, of parts of one 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +17,7 @@ from flywheel.ids import canonical, digest_bytes
 from flywheel.records import Feedback, Trace
 from storage import columns, entries
 from storage.assembled import assemble
+from storage.calls import Calls
 from storage.changes import add_changed
 from storage.envelope import finite
 from storage.merge import merge
@@ -34,6 +35,8 @@ SHAPES = {
     "toolsets": columns.TOOLSETS,
     "feedback": entries.all_columns(_FEEDBACK),
 }
+PLAIN_CALL = ("renderable", ("no token ids",))
+"""What `storage.fidelity` says of a call that is whole, without its tokens."""
 _Packed = dict[str, tuple[memoryview, memoryview]]
 _UNFIT = (TypeError, ValueError, OverflowError, RecursionError)
 Tables = dict[str, "pa.Table"]
@@ -49,8 +52,9 @@ class Preparing:
 
     def __init__(self) -> None:
         self.rows = columns.Rows(0)
-        self._merged: dict[str, Trace | Callable[[], Trace]] = {}
-        """Of what was added as rows, what makes its trace: needed where more comes to it."""
+        self.calls = Calls(PLAIN_CALL)
+        """Of the commonest traces, which are made rows together at last."""
+        self._merged: dict[str, Trace] = {}
         self._raws: dict[str, set[str | None]] = {}
         """Of traces that came in several parts."""
         self._said: dict[str, tuple[Any, ...]] = {}
@@ -67,18 +71,12 @@ class Preparing:
             self._fault = error
 
     def holds(self, trace_id: str) -> bool:
-        return trace_id in self._merged
-
-    def add_call(self, trace_id: str, *made: Any, again: Callable[[], Trace]) -> None:
-        """The rows of a trace that is not held yet (see `storage.columns.Rows.add_call`), and what
-        makes its record."""
-        self.rows.add_call(trace_id, *made)
-        self._merged[trace_id] = again
+        return trace_id in self._merged or trace_id in self.calls
 
     def _trace(self, part: Trace) -> None:
+        if part.id in self.calls:
+            self._trace(finite(self.calls.take(part.id)))
         old = self._merged.get(part.id)
-        if callable(old):
-            old = merge(None, old())
         self._merged[part.id] = trace = merge(old, part)
         if old is None:
             self._add(trace, {trace.raw})
@@ -110,9 +108,7 @@ class Preparing:
             for held in (rows.traces, rows.spans, rows.tokens):
                 held[:] = [row for row in held if row[0] not in parted]
             for key, raws in parted.items():
-                trace = self._merged[key]
-                assert isinstance(trace, Trace)
-                self._add(trace, raws)
+                self._add(self._merged[key], raws)
         made = {
             "traces": rows.traces,
             "spans": rows.spans,
@@ -121,7 +117,18 @@ class Preparing:
             "toolsets": list(rows.toolsets.values()),
             "feedback": list(self._said.values()),
         }
-        return {name: table_of(SHAPES[name], found) for name, found in made.items() if found}
+        tables = {name: table_of(SHAPES[name], found) for name, found in made.items() if found}
+        return _joined(self.calls.tables(rows.messages), tables)
+
+
+def _joined(some: Tables, others: Tables) -> Tables:
+    import pyarrow as pa
+
+    return {
+        name: pa.concat_tables(found).combine_chunks() if len(found) > 1 else found[0]
+        for name in SHAPES
+        if (found := [tables[name] for tables in (some, others) if name in tables])
+    }
 
 
 def prepare(records: Iterable[Trace | Feedback]) -> bytes:

@@ -125,6 +125,10 @@ def _lines(blocks: Iterator[bytes], max_line: int, first: int) -> Iterator[Row]:
         for block in blocks:
             pieces = block.split(b"\n")
             for at, piece in enumerate(pieces):
+                if not length and at < len(pieces) - 1 and _is_row(piece, max_line):
+                    yield Row(number, piece)
+                    number, held = number + 1, []
+                    continue
                 if not length:
                     begun = piece.lstrip(_BLANK)
                     held = [] if begun else held or [piece[:KEPT_OF_LONG]]
@@ -148,6 +152,11 @@ def _lines(blocks: Iterator[bytes], max_line: int, first: int) -> Iterator[Row]:
     row = _line(number, held, length, max_line)
     if row is not None:
         yield row
+
+
+def _is_row(line: bytes, max_line: int) -> bool:
+    """Whether nothing is to be taken off a line: the commonest case."""
+    return line[:1] == b"{" and line[-1:] == b"}" and len(line) <= max_line
 
 
 def _line(number: int, held: list[bytes], length: int, max_line: int) -> Row | None:

@@ -13,7 +13,7 @@ from flywheel.errors import BadRecord
 from flywheel.records import Choice, Message, ModelCall, Sampling, Tokens, Usage
 from storage.belonging import Belonging
 
-from . import openai_plain
+from . import openai_plain, openai_rows
 from .finish import finish_reason
 from .logged import Heard, identifier, logged, response_of
 from .messages import (
@@ -68,8 +68,6 @@ def quick(data: bytes, context: Context) -> Parsed | None:
 
 
 def direct(data: bytes, context: Context, told: Belonging, ready: "Preparing") -> Parsed | None:
-    from . import openai_rows
-
     return openai_rows.add(data, context, SOURCE, told, ready)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import astuple
 
 from .messages import tool_schema
 from .parsed import BIG_FIELD
@@ -95,7 +96,8 @@ ASKED = frozenset(
     )
 )  # fmt: skip
 """Fields of a request that have a place of their own; the others stand in `Sampling.other`."""
-OTHERS = tuple(name for name in Request.__struct_fields__ if name not in ASKED)
+OTHERS = Request.__struct_fields__[len(ASKED) :]
+_UNASKED = (UNSET,) * len(OTHERS)
 
 
 class _Choice(_Exact):
@@ -143,20 +145,43 @@ _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 
 def decoded(data: bytes) -> ChatRow | None:
     """The row's fields; None = it is none of these."""
-    if len(data) > BIG_FIELD or data.count(b"[") + data.count(b"{") > _MOST_DEEP:
-        return None
-    if b"\\u0000" in data:
+    if len(data) > BIG_FIELD or b"\\u0000" in data:
         return None
     try:
         row = _rows.decode(data)
     except _FAULTS:
         return None
-    return None if row.response.usage and "cost" in row.response.usage else row
+    usage = row.response.usage
+    if usage and "cost" in usage:
+        return None
+    # Only what is of any type can be deep, but for tools, whose own reader looks.
+    if row.feedback is not None or others(row.request) or (usage and _holds(usage)):
+        return None if _deep(data) else row
+    return row
+
+
+def others(request: Request) -> dict[str, Any]:
+    """What it asks for besides ASKED."""
+    told = astuple(request)[len(ASKED) :]
+    if told == _UNASKED:
+        return {}
+    return {name: value for name, value in zip(OTHERS, told, strict=True) if value is not UNSET}
 
 
 def tools_of(raw: msgspec.Raw) -> tuple[dict[str, Any], ...] | None:
     """None = they are none."""
     try:
-        return tuple(map(tool_schema, (_tools.decode(raw) if raw else None) or ()))
+        if not raw:
+            return ()
+        return None if _deep(raw) else tuple(map(tool_schema, _tools.decode(raw) or ()))
     except _FAULTS:
         return None
+
+
+def _holds(values: dict[str, Any]) -> bool:
+    return any([type(value) in (dict, list) for value in values.values()])
+
+
+def _deep(data: bytes | msgspec.Raw) -> bool:
+    data = bytes(data)
+    return data.count(b"[") + data.count(b"{") > _MOST_DEEP

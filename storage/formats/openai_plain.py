@@ -5,6 +5,7 @@ None where the row holds anything but these fields: then `openai_chat` reads it.
 two never differ (a test compares them). `openai_rows` makes rows of tables of the same fields.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET
@@ -28,7 +29,7 @@ from flywheel.records import (
 from .feedback import read_feedback
 from .finish import finish_reason
 from .messages import answered
-from .openai_fields import OTHERS, ChatRow, Request, Said, decoded, tools_of
+from .openai_fields import ChatRow, Request, Said, decoded, others, tools_of
 from .parsed import Context, Parsed, Rest
 from .times import nanoseconds
 from .usage import read_usage
@@ -152,13 +153,22 @@ def _calls(said: Said) -> list[ToolCall]:
 
 def sampling_of(request: Request) -> Sampling:
     longest, stop = request.max_completion_tokens, request.stop
-    others = [(name, getattr(request, name)) for name in OTHERS]
+    longest = request.max_tokens if longest is UNSET else longest
+    stops = (stop,) if isinstance(stop, str) else tuple(stop) if stop else ()
+    told = (request.temperature, request.top_p, request.top_k, longest, request.seed, stops)
+    asked = others(request)
+    return _sampling(told, asked) if asked else _usual(*told)
+
+
+def _sampling(told: tuple[Any, ...], asked: dict[str, Any]) -> Sampling:
+    temperature, top_p, top_k, longest, seed, stops = told
     return Sampling(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        max_tokens=request.max_tokens if longest is UNSET else longest,
-        seed=request.seed,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
-        other={name: value for name, value in others if value is not UNSET},
-    )
+        temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=longest, seed=seed,
+        stop=stops, other=asked,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _usual(*told: Any) -> Sampling:
+    """A sender's requests mostly ask for the same."""
+    return _sampling(told, {})

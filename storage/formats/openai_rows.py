@@ -1,8 +1,9 @@
-"""The commonest chat row straight to rows of the store's tables, for half of what records take.
+"""The commonest chat row straight to columns of the store's tables, for a third of what records
+take.
 
-Enters a row's bytes; leaves the rows of its trace among those of a segment, or None where anything
-about it is not plain: then `openai_chat` makes records. Invariant: the rows are those that its
-records give (a test compares them).
+Enters a row's bytes; leaves its call among those of a segment, or None where anything about it is
+not plain: then `openai_chat` makes records. Invariant: the rows are those that its records give (a
+test compares them).
 """
 
 from functools import partial
@@ -11,9 +12,10 @@ from typing import Any
 import msgspec
 
 from flywheel.ids import digest
-from flywheel.records import Feedback, Message, Text, Trace, Usage
+from flywheel.records import Message, Text, Trace, Usage
 from storage.belonging import Belonging, owned
-from storage.columns import Rows, SpanRest, rest_of
+from storage.calls import Call
+from storage.columns import SpanRest, encode_message, rest_of
 from storage.merge import PLAIN
 from storage.prepared import Preparing
 
@@ -21,11 +23,10 @@ from . import openai_plain
 from .feedback import feedback_on
 from .finish import finish_reason
 from .openai_fields import ChatRow, Said, decoded, tools_of
-from .parsed import Context, Parsed, Rest
+from .parsed import NOTHING_ELSE, Context, Parsed, Rest
 from .usage import read_usage
 
 _encode = msgspec.json.Encoder().encode
-_JUDGED = ("renderable", ("no token ids",))
 _UNSAID = Usage(reason="not reported")
 _TEXT = "\0"
 
@@ -44,7 +45,7 @@ _AROUND = {role: _around(role) for role in ("system", "developer", "user", "assi
 def add(
     data: bytes, context: Context, source: str, told: Belonging, ready: Preparing
 ) -> Parsed | None:
-    """Adds the rows to `ready`; returns what else the row gave (its trace not, which is rows)."""
+    """Adds the row's call to `ready`; returns what else the row gave (its trace not)."""
     row = decoded(data)
     if row is None or row.parent_span_id or not _is_plain(row):
         return None
@@ -57,22 +58,19 @@ def add(
     usage = _usage(row, rest)
     if rest.counts or ready.holds(key):
         return None
-    start, end = openai_plain.times_of(row)
     conversation = row.session_id or row.conversation_id or None
     user = row.user_id or row.request.user or None
-    ready.add_call(
-        key,
+    call = _call(
+        row, usage, tools, rest,
         (context.project, source, said, "import", conversation, user, None, None, None,
          context.raw),
-        _JUDGED,
         (None, told.tenant or None, told.consent, told.expires),
-        row.span_id,
-        ("model", "chat", (), start, end, None, 0, *_called(row, tools, usage, rest, ready.rows)),
-        again=partial(_record, data, context, source, told),
     )  # fmt: skip
-    heard: list[Feedback] = []
-    if row.feedback is not None:
-        heard = feedback_on(row.feedback, context.project, key, end or start or 0)
+    ready.calls.add(key, call, partial(_record, data, context, source, told))
+    if row.feedback is None and not rest.counts:
+        return NOTHING_ELSE
+    at = call.ended or call.started or 0
+    heard = feedback_on(row.feedback, context.project, key, at)
     return Parsed([], heard, rest.counts)
 
 
@@ -112,31 +110,41 @@ def _usage(row: ChatRow, rest: Rest) -> Usage:
     return read_usage(row.response.usage, spoken, rest, "response.usage")
 
 
-def _called(row: ChatRow, tools: str, usage: Usage, rest: Rest, rows: Rows) -> tuple[Any, ...]:
-    """The columns of the call (see `storage.columns.SPANS`)."""
+def _call(
+    row: ChatRow,
+    usage: Usage,
+    tools: str,
+    rest: Rest,
+    told: tuple[Any, ...],
+    others: tuple[Any, ...],
+) -> Call:
     request, response = row.request, row.response
     choice = response.choices[0]
     sampling = openai_plain.sampling_of(request)
-    others = SpanRest(
+    unsaid = SpanRest(
         attributes=openai_plain.attributes_of(row, rest),
         sampling=PLAIN.sampling if sampling == PLAIN.sampling else sampling,
         usage_reason=usage.reason,
         cache_write_tokens=usage.cache_write_tokens,
     )
-    return (
-        [_put(one, rows) for one in request.messages], [_put(choice.message, rows)],
-        [finish_reason(choice.finish_reason)], tools, request.model or row.model or None,
-        response.model or None, None, None, usage.input_tokens, usage.cached_input_tokens,
-        usage.output_tokens, usage.reasoning_tokens, 0.0 if row.cache_hit else None, row.cache_hit,
-        rest_of(others),
+    said: list[Said] = [*request.messages, choice.message]
+    start, end = openai_plain.times_of(row)
+    return Call(
+        told, others, row.span_id, start, end, [one.role for one in said], [*map(_body, said)],
+        finish_reason(choice.finish_reason), tools, request.model or row.model or None,
+        response.model or None, usage, 0.0 if row.cache_hit else None, row.cache_hit,
+        rest_of(unsaid),
     )  # fmt: skip
 
 
-def _put(said: Said, rows: Rows) -> str:
-    """Adds the message; returns its id."""
-    if said.tool_calls or said.name is not None or said.reasoning_content is not None:
-        return rows.message(openai_plain.message_of(said))
-    around = _AROUND.get(said.role)
-    if around is None or said.content is None:
-        return rows.message(openai_plain.message_of(said))
-    return rows.body(said.role, b"%b%b%b" % (around[0], _encode(said.content), around[1]))
+def _body(said: Said) -> bytes:
+    """The message's JSON."""
+    if (
+        said.content is not None
+        and (around := _AROUND.get(said.role)) is not None
+        and said.tool_calls is None
+        and said.name is None
+        and said.reasoning_content is None
+    ):
+        return around[0] + _encode(said.content) + around[1]
+    return encode_message(openai_plain.message_of(said))

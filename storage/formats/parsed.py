@@ -42,6 +42,10 @@ class Parsed:
     """Parts of the row (a span of a batch) that could not be understood; the others stand."""
 
 
+NOTHING_ELSE = Parsed()
+"""Of a row that was made rows of tables, and gave nothing besides."""
+
+
 class Context(NamedTuple):
     """What a format may know about where its row comes from."""
 

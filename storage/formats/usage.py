@@ -95,10 +95,10 @@ def read_usage(value: object, answered: bool, rest: Rest, path: str) -> Usage:
         rest.put(path, value)
         return Usage(reason="not reported")
     get = value.get
-    given = count(get("prompt_tokens"))
-    output = count(get("completion_tokens"))
-    if len(value) == 2 and given and output:  # the commonest form
+    given, output = get("prompt_tokens"), get("completion_tokens")
+    if _plain(value, given, output):
         return Usage(input_tokens=given, output_tokens=output)
+    given, output = count(given), count(output)
     inside = _details(get("prompt_tokens_details", get("input_tokens_details")), rest, path, True)
     within = _details(
         get("completion_tokens_details", get("output_tokens_details")), rest, path, False
@@ -121,6 +121,15 @@ def read_usage(value: object, answered: bool, rest: Rest, path: str) -> Usage:
     if total and total != (usage.input_tokens or 0) + (usage.output_tokens or 0):
         rest.put(f"{path}.total_tokens", total)
     return usage
+
+
+def _plain(value: dict[str, Any], given: object, output: object) -> bool:
+    """Whether it is the commonest form: both counts, and perhaps their sum."""
+    if type(given) is not int or type(output) is not int:
+        return False
+    if not (0 < given < _CEILING and 0 < output < _CEILING):
+        return False
+    return len(value) == 2 or (len(value) == 3 and value.get("total_tokens") == given + output)
 
 
 def _details(value: object, rest: Rest, path: str, prompt: bool) -> dict[str, Any]:
