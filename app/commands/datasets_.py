@@ -39,7 +39,7 @@ def list_(project: str | None, as_json: bool) -> None:
 
     made = datasets(home, project)
     if as_json:
-        echo_json({"datasets": [msgspec.to_builtins(one) for one in made]})
+        echo_json({"datasets": [_object(one) for one in made]})
         return
     if not made:
         echo("no dataset yet: flywheel turn PROJECT makes one, and so does flywheel datasets make")
@@ -60,10 +60,16 @@ def show(id: str, as_json: bool) -> None:
 
     known = standing(home, found(home, id))
     if as_json:
-        echo_json(msgspec.to_builtins(known))
+        echo_json({**msgspec.to_builtins(known), "dataset": _object(known.dataset)})
         return
     for line in shown(known):
         echo(line)
+
+
+def _object(one: "Dataset") -> dict[str, object]:
+    """With what a record leaves out where it is the usual, or is not known."""
+    unsaid = {"product": one.product, "gate_passed": one.gate_passed, "retired": one.retired}
+    return {**msgspec.to_builtins(one), **unsaid}
 
 
 def shown(known: "Standing") -> Iterator[str]:

@@ -54,8 +54,9 @@ def test_datasets_are_listed_and_shown_with_what_became_of_them(
 ) -> None:
     listed = said(capfd, "list")
     assert [one.id[:12] in listed for one in made] == [True, True] and "passed" in listed
-    object = json.loads(said(capfd, "list", "--project", "support", "--json"))
-    assert [one["rows"] for one in object["datasets"]] == [4, 6]
+    listing = json.loads(said(capfd, "list", "--project", "support", "--json"))["datasets"]
+    assert [one["rows"] for one in listing] == [4, 6]
+    assert {(one["product"], one["retired"]) for one in listing} == {("rows", None)}
     shown = said(capfd, "show", made[0].id[:8])
     assert "feedback: 2 rows have another grade (a retrain would be from other rows)" in shown
     assert f"successors   {made[1].id}" in shown and "min_reward" in shown
