@@ -8,15 +8,17 @@ import pytest
 from msgspec import inspect
 
 from flywheel.errors import BadRecord
+from flywheel.ids import digest_bytes
 from storage.belonging import Belonging, owned
+from storage.chunk import read_chunk
 from storage.files_in import blocks, files_under
 from storage.formats import openai_chat
 from storage.formats.logged import ROW
 from storage.formats.openai_fields import ChatRow
 from storage.formats.parsed import Context, Parsed
 from storage.json_in import decode
-from storage.prepared import Preparing
-from storage.rows_in import rows
+from storage.prepared import Preparing, prepare, tables
+from storage.rows_in import Row, rows
 
 
 def taken_by(row: dict[str, Any]) -> set[str]:
@@ -145,6 +147,28 @@ def test_both_readers_give_the_same_of_real_rows(shared: Path) -> None:
                 known = {key: held for key, held in value.items() if key in ROW}
                 taken += both({"trace_id": "t", "span_id": "s", **known})
     assert taken > 20
+
+
+def test_calls_that_are_made_rows_together_are_those_of_their_records() -> None:
+    dice = random.Random(5)
+    chunk = []
+    for number in range(300):
+        told = [said(role="system", content="Be kind."), said(content=f"q{dice.randrange(40)}")]
+        one = row(told) | {
+            "trace_id": f"t{dice.randrange(200)}", "span_id": f"s{dice.randrange(3)}",
+            "parent_span_id": "r" if dice.random() < 0.1 else None, "feedback": None,
+        }  # fmt: skip
+        one["response"]["usage"] = {"prompt_tokens": 3, "completion_tokens": dice.randrange(1, 3)}
+        chunk.append(Row(number + 1, msgspec.json.encode(one)))
+    told = ("0" * 32, "p", "auto", digest_bytes, Belonging(tenant="own"))
+    ready = read_chunk(chunk, *told, ready=Preparing()).ready
+    assert ready is not None
+    made, want = tables(ready.packed()), tables(prepare(read_chunk(chunk, *told).records))
+    assert made["traces"].num_rows < 200 < made["spans"].num_rows
+    for name in made | want:
+        assert sorted(map(repr, made[name].to_pylist())) == sorted(
+            map(repr, want[name].to_pylist())
+        )
 
 
 VALUES: dict[type[inspect.Type], tuple[Any, ...]] = {
