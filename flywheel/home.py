@@ -52,7 +52,8 @@ class Home:
 
     @property
     def pools(self) -> Path:
-        """Candidate rows of curations under way, one folder each, gone when they end."""
+        """Rows of curations, rebuildings and publishings under way, one folder each, gone when they
+        end."""
         return self.root / "pools"
 
     @property

@@ -67,7 +67,7 @@ def erase(home: Home, asked: Asked, *, by: str, reason: str, wait_s: float = _WA
 
 def resume(home: Home, *, wait_s: float = _WAIT_S) -> list[Erasure]:
     """Goes on with what was begun and not finished."""
-    if not any(home.erasing.glob("*.json")):
+    if not home.erasing.is_dir() or not any(home.erasing.iterdir()):
         return []
     busy = "another erasure is under way: wait for it and run again"
     with held(home.locks / "erasing.lock", wait_s=wait_s, busy=busy):
@@ -113,8 +113,10 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     close_turns(home, {one.id for one in plan.datasets})
     cleaned, found = _until_nothing(home, search, wait_s)
     if home.lake is not None:
-        publish(home)  # all of it anew, and what was erased is removed there
-        look_in_lake(open_lake(home.lake), search, found)
+        lake = open_lake(home.lake)
+        publish(home, lake)  # all of it anew, and what was erased is removed there
+        lake.tidy()
+        look_in_lake(lake, search, found)
     receipt = _receipt(home, plan, datasets, cleaned, found, raw)
     if not receipt.left:
         receipt = msgspec.structs.replace(receipt, done=moment(home))

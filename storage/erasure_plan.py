@@ -84,11 +84,14 @@ def stones_of(home: Home, plan: Plan) -> list[Tombstone]:
 
 
 def waiting(home: Home) -> list[Plan]:
-    """Plans of erasures that were begun and not finished.
+    """Plans of erasures that were begun and not finished. The caller holds the lock of erasures:
+    half a plan was being written by one that was killed, and nothing else would ever remove it.
 
     Raises:
         CorruptFile: one of them cannot be read.
     """
+    for left in home.erasing.glob(".*"):
+        left.unlink(missing_ok=True)
     return [_read(path) for path in sorted(home.erasing.glob("*.json"))]
 
 

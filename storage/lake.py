@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from flywheel import durable
 from flywheel.errors import FlywheelError, UsageError
+from storage.locks import lock
+
+_WRITING = ".writing-"
 
 
 class LakeError(FlywheelError):
@@ -40,6 +43,9 @@ class Lake(Protocol):
     def delete(self, key: str) -> None:
         """What is not there is not missed."""
 
+    def tidy(self) -> None:
+        """Removes what writers that were killed left half put, under no key yet."""
+
 
 def open_lake(url: str) -> Lake:
     """A folder's path, `file://…`, or `s3://bucket/prefix` (endpoint, region and credentials by
@@ -63,16 +69,17 @@ class FolderLake:
     def put_new(self, key: str, data: bytes) -> bool:
         path = self._root / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_WRITING)
         try:
             with durable.no_space(path), os.fdopen(handle, "wb") as file:
+                lock(handle)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
         finally:
             os.unlink(temporary)
         durable.sync_folder(path.parent)
@@ -92,6 +99,13 @@ class FolderLake:
 
     def delete(self, key: str) -> None:
         (self._root / key).unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        for left in self._root.rglob(f"{_WRITING}*"):
+            with contextlib.suppress(FileNotFoundError), left.open("rb") as file:
+                # An empty one may be of somebody who has not locked it yet, and tells nothing.
+                if os.fstat(file.fileno()).st_size and lock(file.fileno()):
+                    left.unlink(missing_ok=True)
 
 
 class ObjectLake:
@@ -131,6 +145,14 @@ class ObjectLake:
     def delete(self, key: str) -> None:
         with self._reached(), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{key}")
+
+    def tidy(self) -> None:
+        bucket, _, prefix = self._root.partition("/")
+        with self._reached():
+            said = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+            for one in said.get("Uploads", ()):
+                named = {"Key": one["Key"], "UploadId": one["UploadId"]}
+                self._files.call_s3("abort_multipart_upload", Bucket=bucket, **named)
 
     @property
     def _files(self) -> Any:

@@ -7,20 +7,17 @@ in memory never touches the disk; what a killed process left there the next pool
 """
 
 import contextlib
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from flywheel import durable
-from flywheel.ids import new_ulid
 from flywheel.row_files import wide
 from flywheel.rows import TrainingRow, encoded
 from storage.features import Feature, columns_of
-from storage.locks import lock
 from storage.narrow import narrow
 from storage.rules.rule import Known
+from storage.scratch import scratch
 
 if TYPE_CHECKING:
     import polars as pl
@@ -116,7 +113,7 @@ class Pool:
         import polars as pl
 
         if self._folder is None:
-            self._folder = self._opened(place)
+            self._folder = self._held.enter_context(scratch(place))
         whole = pl.concat(self._wide)
         with durable.no_space(self._folder):
             for bucket in _BUCKETS:
@@ -125,33 +122,8 @@ class Pool:
         self._parts += 1
         self._wide, self._bytes = [], 0
 
-    def _opened(self, place: Path) -> Path:
-        """A folder of its own, with a lock that says that it is in use."""
-        _clean(place)
-        folder = place / new_ulid()
-        folder.mkdir(parents=True)
-        self._held.callback(shutil.rmtree, folder, ignore_errors=True)
-        unlocked = folder / "not-yet"
-        handle = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._held.callback(os.close, handle)
-        lock(handle)
-        unlocked.rename(folder / "in-use")
-        return folder
-
 
 def _of(bucket: str, frame: "pl.DataFrame") -> "pl.DataFrame":
     import polars as pl
 
     return frame.filter(pl.col("id").str.starts_with(bucket))
-
-
-def _clean(place: Path) -> None:
-    """Removes the folders of processes that are gone."""
-    for left in place.glob("*/in-use"):
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(left, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if lock(handle):
-                    shutil.rmtree(left.parent, ignore_errors=True)
-            finally:
-                os.close(handle)

@@ -6,7 +6,6 @@ anybody reads, and of two that publish at once the second sees the first's. Afte
 parts are written anew and the old ones go, with every manifest that named them.
 """
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +23,19 @@ from storage.database import reading
 from storage.home_id import home_id
 from storage.lake import Lake, open_lake
 from storage.mirror import mirror
-from storage.published import KEYS, LAYOUT, TABLES, Manifest, Part, key_of, newest
+from storage.published import (
+    KEYS,
+    LAYOUT,
+    TABLES,
+    Manifest,
+    Part,
+    key_of,
+    made_by,
+    manifest,
+    manifests,
+    newest,
+)  # fmt: skip
+from storage.scratch import scratch
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -96,19 +107,20 @@ def _publish(home: Home, lake: Lake) -> Published | None:
     number = 1 if before is None else before.number + 1
     files = mirror(home, lake, exact=gone)
     if before is not None and not whole and sequence == since:
+        _clean(lake, before)  # where the one that put it was killed
         return _told(lake, before, [], files, whole=False)
     made = list(_parts(home, lake, number, _Span(since, sequence)))
     kept = () if whole or before is None else before.parts
-    manifest = Manifest(
+    new = Manifest(
         number=number, layout=LAYOUT, home=own, sequence=sequence, erased=erased,
         parts=(*kept, *made),
     )  # fmt: skip
     failpoint("lake.before_manifest")
-    if not lake.put_new(key_of(number), msgspec.json.encode(manifest)):
+    if not lake.put_new(key_of(number), msgspec.json.encode(new)):
         return None
     failpoint("lake.after_manifest")
-    _clean(lake, manifest, at_once=gone)
-    return _told(lake, manifest, made, files, whole=whole)
+    _clean(lake, new)
+    return _told(lake, new, made, files, whole=whole)
 
 
 def _told(lake: Lake, of: Manifest, made: list[Part], files: int, *, whole: bool) -> Published:
@@ -133,10 +145,10 @@ def _reached(home: Home) -> tuple[int, int]:
 def _parts(home: Home, lake: Lake, number: int, all: _Span) -> Iterator[Part]:
     """Puts the parts of all tables; each is read in an open of its own, so that commits go on."""
     planned = _planned(home, all)
-    with tempfile.TemporaryDirectory(dir=home.root) as folder:
+    with scratch(home.pools) as folder:
         for done, (table, span) in enumerate(planned):
             report("publishing", done, len(planned), table)
-            if made := _part(home, lake, number, table, span, Path(folder) / "part.parquet"):
+            if made := _part(home, lake, number, table, span, folder / "part.parquet"):
                 yield made
     report("publishing", len(planned), len(planned))
 
@@ -216,17 +228,17 @@ def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) 
     return int(found[0][0])
 
 
-def _clean(lake: Lake, last: Manifest, *, at_once: bool) -> None:
-    """Removes manifests that nobody need read any more, then parts that none of the rest names."""
-    from storage.published import made_by, manifest, manifests
-
+def _clean(lake: Lake, last: Manifest) -> None:
+    """Removes manifests that nobody need read any more, or of before the last erasure; then parts
+    that none of the rest names."""
     keys = manifests(lake)
-    keep = set(keys[-1 if at_once else -KEPT :])
+    held = {key: manifest(lake, key) for key in keys[-KEPT:]}
+    staying = {key: one for key, one in held.items() if one.erased >= last.erased}
     for key in keys:
-        if key not in keep:
+        if key not in staying:
             lake.delete(key)
-    named = {part.key for key in keep for part in manifest(lake, key).parts}
-    for one in lake.list(TABLES):
-        number = made_by(one.key)
-        if number is not None and number <= last.number and one.key not in named:
-            lake.delete(one.key)
+    named = {part.key for one in staying.values() for part in one.parts}
+    for found in lake.list(TABLES):
+        number = made_by(found.key)
+        if number is not None and number <= last.number and found.key not in named:
+            lake.delete(found.key)

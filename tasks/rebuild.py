@@ -4,7 +4,6 @@ Enter a dataset; leaves whether the same bytes came out and, where they did not,
 and why. Where the published file is gone or damaged, and the same bytes came out, it is put back.
 """
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ def rebuild(dataset: Dataset) -> dict[str, Any]:
     from storage.datasets import manifest_of
     from storage.pool import Pool
     from storage.queries import problems
+    from storage.scratch import scratch
 
     if dataset.retired:
         raise Refused(f"dataset {dataset.id} was retired: {dataset.retired}")
@@ -45,10 +45,9 @@ def rebuild(dataset: Dataset) -> dict[str, Any]:
     turn = turn_of(recipe)
     asked = problems(home(), ids=recipe.heldout) if recipe.heldout else []
     heldout = held_apart(turn, asked)
-    home().pools.mkdir(parents=True, exist_ok=True)
-    with Pool(home().pools) as pool, tempfile.TemporaryDirectory(dir=home().pools) as place:
+    with Pool(home().pools) as pool, scratch(home().pools) as place:
         chosen = choose_rows(turn, manifest.product, list(recipe.problems), pool, heldout)
-        keys, file = chosen.made.keys(), Path(place) / "rows.parquet"
+        keys, file = chosen.made.keys(), place / "rows.parquet"
         chosen.made.write(file)
         content = digest_file(file)
         same = content == manifest.content

@@ -5,7 +5,9 @@ README.md (the card), and what the layout has beside them. Rows stream past, a b
 Invariant: every row is in the data, or counted with the reason why the layout cannot hold it.
 """
 
+import glob
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +31,8 @@ from storage.exports.card import card
 from storage.exports.layout import Item, Kind, Layout
 
 _BATCH = 2000
+_MAKING = ".making-"
+"""Before the number of the process."""
 
 
 class Exported(Record, frozen=True, kw_only=True):
@@ -60,7 +64,8 @@ def export(home: Home, dataset: Dataset, layout: str, out: Path) -> Exported:
         raise UsageError(f"{out} is there already and is not empty: name another folder with --out")
     out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
-    making = out.parent / f".{out.name}.making-{os.getpid()}"
+    _clean(out)
+    making = out.parent / f".{out.name}{_MAKING}{os.getpid()}"
     making.mkdir()
     left: Counter[str] = Counter()
     try:
@@ -82,6 +87,25 @@ def export(home: Home, dataset: Dataset, layout: str, out: Path) -> Exported:
         dataset=dataset.id, layout=layout, folder=str(out), files=tuple(files), items=items,
         left_out=told,
     )  # fmt: skip
+
+
+def _clean(out: Path) -> None:
+    """Removes what exports to the same folder left that were killed."""
+    for left in out.parent.glob(f".{glob.escape(out.name)}{_MAKING}*"):
+        number = left.name.rpartition("-")[2]
+        if re.fullmatch("[0-9]{1,9}", number) and not _alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    """Whether it is another one that lives."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()
 
 
 _NAMES: dict[Kind, str] = {

@@ -244,6 +244,19 @@ def test_killed_anywhere_it_goes_on(place: tuple[Home, Journal], where: str) -> 
         assert json.loads(raw_row(home, one.raw or ""))["user"] == "bob"
 
 
+def test_half_a_plan_of_one_that_was_killed_does_not_stay(tmp_path: Path) -> None:
+    """It holds what is looked for, where nothing is looked for."""
+    home = Home(tmp_path)
+    Inbox(home).append([spoken("live", user="ada", question="my own long sentence")])
+    commit(home)
+    for work in (lambda: gone(home, user="ada"), lambda: resume(home)):
+        home.erasing.mkdir(exist_ok=True)
+        (home.erasing / ".01.json.x").write_bytes(b"my own long sentence")
+        work()
+        assert not list(home.erasing.iterdir())
+    assert looked_through(home.root, "own long sentence") == []
+
+
 @pytest.mark.parametrize("who", ["outcome", "reconciled", "shop"])
 def test_who_is_called_like_a_word_of_the_house_takes_no_record_of_others_with_them(
     tmp_path: Path, who: str

@@ -67,6 +67,18 @@ def exported(tmp_path: Path, layout: str, dataset: Dataset) -> tuple[Exported, P
     return done, tmp_path / layout / LAYOUTS[layout].file
 
 
+def test_what_a_killed_export_left_beside_the_folder_goes_with_the_next(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, used = (tmp_path / f".chat.making-{number}" for number in (ended.pid, 1))
+    other = tmp_path / ".chat.making-notes"
+    for folder in (left, used, other):
+        folder.mkdir()
+    exported(tmp_path, "chat", made(home, [a_row(1)]))
+    assert not left.exists() and used.exists() and other.exists()
+
+
 def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
