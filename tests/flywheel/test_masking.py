@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flywheel.masking import MASK, Masking, masked
@@ -10,6 +10,7 @@ from flywheel.masking import MASK, Masking, masked
 KEYS = ("sk-of-the-vendor", "abababab", "aaaaaaaab")
 
 
+@settings(deadline=None)
 @given(
     key=st.sampled_from(KEYS),
     said=st.lists(st.sampled_from([*KEYS, *"ab-sk", "sk-of-", "[key]", "\n"]), max_size=12),

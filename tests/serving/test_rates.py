@@ -1,6 +1,6 @@
 """The cell rate algorithm against what a bucket that refills evenly would let pass."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import rates
@@ -37,6 +37,7 @@ def test_a_clock_that_was_set_back_locks_out_for_two_minutes_at_most() -> None:
     assert rates.pass_by(10**18, SECOND, limit=1, cost=1)[1] <= 2 * MINUTE
 
 
+@settings(deadline=None)
 @given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=60))
 def test_it_lets_pass_what_a_bucket_of_that_rate_would(
     limit: int, asks: list[tuple[int, int]]

@@ -36,6 +36,7 @@ def watched(champion: float, challenger: float, slack: float, count: int, seed: 
     return None
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.floats(0.01, 0.9), st.floats(0.001, 0.5))
 def test_more_events_or_a_lower_bound_are_more_evidence(
     x: int, rest: int, rate: float, slack: float

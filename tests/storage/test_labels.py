@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -130,6 +130,7 @@ def test_alpha_is_what_krippendorff_computed_by_hand() -> None:
     assert labels.agreement([]).alpha is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.booleans()), max_size=40))
 def test_alpha_never_depends_on_the_order(drawn: list[tuple[int, str, bool]]) -> None:
     votes = {

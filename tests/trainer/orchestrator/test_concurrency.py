@@ -1,6 +1,6 @@
 """Slots follow the engine's load."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flywheel.train_section import RLSection
@@ -18,6 +18,7 @@ def slots(ceiling: int, limit: int, held: int) -> Slots:
     return made
 
 
+@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 600), st.integers(0, 600), st.floats(0, 1) | st.none())
 def test_the_limit_stays_between_one_and_the_ceiling(
     ceiling: int, held: int, waiting: int, cache: float | None
