@@ -66,15 +66,15 @@ def _permutations() -> Iterator[tuple["np.uint32", "np.uint32"]]:
     yield from zip(numbers[:PLACES] | np.uint32(1), numbers[PLACES:], strict=True)
 
 
-def bands_for(threshold: float, places: int = PLACES) -> tuple[int, int]:
+def bands_for(threshold: float) -> tuple[int, int]:
     """(bands, rows): the pair that finds all but one in a hundred of those on the threshold, and of
     such the one that brings the fewest others: P(s) = 1 - (1 - s^rows)^bands."""
     found = [
-        (places // rows, rows)
+        (PLACES // rows, rows)
         for rows in range(1, 33)
-        if 1 - (1 - threshold**rows) ** (places // rows) >= 0.99
+        if 1 - (1 - threshold**rows) ** (PLACES // rows) >= 0.99
     ]
-    return found[-1] if found else (places, 1)
+    return found[-1] if found else (PLACES, 1)
 
 
 def share_equal(one: "NDArray[np.uint16]", other: "NDArray[np.uint16]") -> "NDArray[np.float64]":

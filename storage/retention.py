@@ -44,9 +44,7 @@ def over(home: Home, project: str, section: RetentionSection, *, now: int) -> li
     return [one for (one,) in rows]
 
 
-def expire(
-    home: Home, project: str, section: RetentionSection, *, now: int, by: str = "retention"
-) -> Erasure | None:
+def expire(home: Home, project: str, section: RetentionSection, *, now: int) -> Erasure | None:
     """Erases them, and goes on with erasures that were killed. None = nothing was over.
 
     Raises:
@@ -55,7 +53,7 @@ def expire(
     resume(home)
     flag_later(home)
     asked = due(home, project, section, now=now)
-    return None if asked is None else erase(home, asked, by=by, reason=why(project))
+    return None if asked is None else erase(home, asked, by="retention", reason=why(project))
 
 
 def due(home: Home, project: str, section: RetentionSection, *, now: int) -> Asked | None:

@@ -53,12 +53,13 @@ class Ranked(Record, frozen=True, kw_only=True):
 
 def queue(
     home: Home, project: str, *, me: str, which: Which = "new", recorded: bool = True,
-    slices: tuple[str, ...] = (), limit: int = 200, section: LabelsSection | None = None
+    limit: int = 200, section: LabelsSection | None = None
 ) -> list[str]:  # fmt: skip
     """Traces to review, the most useful first (`ORDER`), with hidden gold items among them."""
     section = section or LabelsSection()
-    found = ranked(home, project, me=me, which=which, recorded=recorded, slices=slices,
-                   limit=limit, section=section)  # fmt: skip
+    found = ranked(
+        home, project, me=me, which=which, recorded=recorded, limit=limit, section=section
+    )
     ids = [one.trace_id for one in found]
     if not section.gold or which == "disputed":
         return ids
@@ -67,7 +68,7 @@ def queue(
 
 def ranked(
     home: Home, project: str, *, me: str, which: Which = "new", recorded: bool = True,
-    slices: tuple[str, ...] = (), limit: int = 200, section: LabelsSection | None = None
+    limit: int = 200, section: LabelsSection | None = None
 ) -> list[Ranked]:  # fmt: skip
     """Traces to review with what a verdict on each is worth, the most first."""
     section = section or LabelsSection()
@@ -77,9 +78,6 @@ def ranked(
     values |= {name: one for name, one in known.items() if f"${name}" in _WHICH[which]}
     if recorded:
         conditions.append(f"origin IN {RECORDED}")
-    if slices:
-        conditions.append("slice IN (SELECT unnest($slices))")
-        values["slices"] = list(slices)
     query = _RANKED.format(where=" AND ".join(conditions), limit=int(limit))
     with reading(home, wait_s=_WAIT_S) as database:
         rows = [] if database is None else named(database, query, values)

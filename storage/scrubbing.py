@@ -47,11 +47,11 @@ def masked(data: bytes, search: Search, *, within: tuple[bytes, bytes] = (b"\n",
     return bytes(made + data[at:])
 
 
-def filled(data: bytes, search: Search, fill: bytes = b"x") -> bytes:
-    """What is found, and no more, each of its bytes as `fill`: nothing moves."""
+def filled(data: bytes, search: Search) -> bytes:
+    """What is found, and no more, each of its bytes an x: nothing moves."""
     made = bytearray(data)
     for start, length in search.places(data):
-        made[start : start + length] = fill * length
+        made[start : start + length] = b"x" * length
     return bytes(made)
 
 

@@ -25,9 +25,9 @@ def recent(home: Home, project: str, *, limit: int, since: int | None = None) ->
     return _ids(home, "", project, limit, since)
 
 
-def drawn(home: Home, project: str, *, limit: int, since: int | None = None) -> list[str]:
+def drawn(home: Home, project: str, *, limit: int) -> list[str]:
     """Of those, such with a call for which a deployment was drawn among several."""
-    return _ids(home, _DRAWN, project, limit, since)
+    return _ids(home, _DRAWN, project, limit, None)
 
 
 def _ids(home: Home, narrowed: str, project: str, limit: int, since: int | None) -> list[str]:

@@ -61,8 +61,8 @@ class Cleaning:
                 return clean
         return self._replaced(text, self._places(text, key))
 
-    def value(self, value: Any, key: str | None = None) -> Any:
-        return walked(value, self.text, key)
+    def value(self, value: Any) -> Any:
+        return walked(value, self.text)
 
     # --- places
 
