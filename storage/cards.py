@@ -39,34 +39,53 @@ UNION SELECT id FROM copied WHERE duplicate_of IN (FROM found)
 """
 _ALL = "CREATE OR REPLACE TEMP TABLE touched AS SELECT id AS trace_id FROM traces"
 
+_LATEST = "last({} ORDER BY coalesce(started, 0), id) FILTER (len(output) > 0)"
+_HANDLES_OF = "list_sort(list_filter({}, lambda one: one IS NOT NULL))"
+_CALLS = {
+    "first_since": ("since", "min(since)"),
+    "calls": ("(input IS NOT NULL)::BIGINT", "count(input)"),
+    "failed": ("error IS NOT NULL", "bool_or(error IS NOT NULL)"),
+    "model": ("CASE WHEN len(output) > 0 THEN coalesce(response_model, model) END",
+              _LATEST.format("coalesce(response_model, model)")),
+    "deployment": ("CASE WHEN input IS NOT NULL THEN deployment END",
+                   "last(deployment ORDER BY coalesce(started, 0), id) "
+                   "FILTER (input IS NOT NULL)"),
+    "finish": ("CASE WHEN len(output) > 0 THEN finish_reasons[1] END",
+               _LATEST.format("finish_reasons[1]")),
+    "answered": ("coalesce(len(output) > 0, false)", "coalesce(bool_or(len(output) > 0), false)"),
+    "input_tokens": ("CASE WHEN input IS NOT NULL THEN input_tokens END",
+                     "CASE WHEN count(input) = count(input_tokens) THEN sum(input_tokens) END"),
+    "output_tokens": ("CASE WHEN input IS NOT NULL THEN output_tokens END",
+                      "CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END"),
+    "handles": (_HANDLES_OF.format("[id, response, gen_ai, episode]"),
+                _HANDLES_OF.format("flatten(list([id, response, gen_ai, episode]))")),
+}  # fmt: skip
+"""Of a trace of one span, and of one of several: most have one, and need no sorting."""
+
+
+_OF_ONE, _OF_SEVERAL = (
+    ", ".join(f"{both[which]} AS {name}" for name, both in _CALLS.items()) for which in (0, 1)
+)
+
+
 _REMADE = f"""
 CREATE OR REPLACE TEMP TABLE remade AS
-WITH called AS (
-    SELECT trace_id, min(since) AS first_since, count(input) AS calls,
-        bool_or(error IS NOT NULL) AS failed,
-        last(coalesce(response_model, model) ORDER BY coalesce(started, 0), id)
-            FILTER (len(output) > 0) AS model,
-        last(deployment ORDER BY coalesce(started, 0), id) FILTER (input IS NOT NULL)
-            AS deployment,
-        last(finish_reasons[1] ORDER BY coalesce(started, 0), id) FILTER (len(output) > 0)
-            AS finish,
-        coalesce(bool_or(len(output) > 0), false) AS answered,
-        CASE WHEN count(input) = count(input_tokens) THEN sum(input_tokens) END AS input_tokens,
-        CASE WHEN count(input) = count(output_tokens) THEN sum(output_tokens) END
-            AS output_tokens,
-        list_sort(list(id)
-            || coalesce(list(response) FILTER (contains(rest, '"response_id"')), [])
-            || coalesce(list(gen_ai) FILTER (contains(rest, '"gen_ai.response.id"')), [])
-            || coalesce(list(episode) FILTER (contains(rest, '"episode_id"')), [])) AS handles
-    FROM (SELECT *,  -- JSON is read where it holds the name
+WITH counted AS (
+    SELECT id AS counted_id, spans = 1 AS single FROM traces
+    SEMI JOIN touched ON traces.id = touched.trace_id WHERE since >= $oldest
+), told AS NOT MATERIALIZED (  -- JSON is read where it holds the name
+    SELECT *,
         CASE WHEN contains(rest, '"response_id"')
             THEN rest ->> '$.attributes.response_id' END AS response,
         CASE WHEN contains(rest, '"gen_ai.response.id"')
             THEN rest ->> '$.attributes."gen_ai.response.id"' END AS gen_ai,
         CASE WHEN contains(rest, '"episode_id"') THEN coalesce(rest ->> '$.attributes.episode_id',
             rest ->> '$.attributes.metadata.episode_id') END AS episode
-        FROM spans) SEMI JOIN touched USING (trace_id)
-    WHERE copy_of IS NULL AND since >= $oldest GROUP BY trace_id
+    FROM spans JOIN counted ON counted_id = trace_id
+    WHERE copy_of IS NULL AND since >= $oldest
+), called AS (
+    SELECT trace_id, {_OF_ONE} FROM told WHERE single
+    UNION ALL SELECT trace_id, {_OF_SEVERAL} FROM told WHERE NOT single GROUP BY trace_id
 ), sampled AS (
     SELECT trace_id, avg(list_avg(logprobs)) AS logprob
     FROM tokens SEMI JOIN touched USING (trace_id)

@@ -19,7 +19,7 @@ from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from flywheel.progress import report
 from flywheel.records import Record
-from storage import inbox, journal, prepared
+from storage import inbox, journal, ledger, prepared
 from storage.absorb import Line, absorb
 from storage.absorb_rows import absorb_rows
 from storage.cards import refresh as refresh_cards
@@ -32,7 +32,7 @@ from storage.threads import stitch
 from storage.tombstones import standing
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    pass
 
 _BATCH_BYTES = 256 << 20
 """Unpacked, in one transaction; readers get their turn between two. The database packs its last
@@ -66,9 +66,17 @@ class CommitReport(Record, frozen=True, kw_only=True):
 @dataclass
 class _Batch:
     sequence: int
+    consumed: dict[str, int]
+    """How much of each file was taken in, before this transaction or by it."""
+    noted: list[ledger.Entry] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     done: list[Path] = field(default_factory=list)
     """Files that may go once the transaction stands."""
+
+    def note(self, name: str, records: int, consumed: int) -> None:
+        self.noted.append(ledger.Entry(name, self.sequence, records, consumed))
+        self.consumed[name] = consumed
+        self.counts["segments"] += 1
 
 
 def commit(home: Home, *, wait_s: float = 300.0) -> CommitReport:
@@ -124,11 +132,12 @@ def _weight(path: Path) -> int:
 def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
     with writing(home, wait_s=wait_s) as database:
         database.begin()
-        batch = _Batch(_next_sequence(database))
+        before = ledger.consumed(database, [_name(path) for path in paths])
+        batch = _Batch(ledger.next_sequence(database), dict(before))
         rows: list[Tables] = []
         stones = standing(home, database)
         refused = Refused(home, stones)
-        for lines in _slices(_lines(home, database, batch, rows, paths)):
+        for lines in _slices(_lines(home, batch, rows, paths)):
             absorbed = absorb(database, batch.sequence, lines, stones.refuses if stones else None)
             refused.lines(absorbed.refused)
             batch.counts.update(absorbed.counts)
@@ -137,6 +146,7 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
                 batch.counts["quarantined"] += 1
         if rows := refused.rows(rows):
             batch.counts.update(absorb_rows(database, batch.sequence, rows))
+        ledger.write(database, batch.noted, before)
         batch.counts["refused"] += refused.count
         batch.counts["copies"] += mark_copies(database, batch.sequence)
         stitch(database, batch.sequence)
@@ -152,34 +162,21 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
     return batch.counts
 
 
-def _next_sequence(database: "DuckDBPyConnection") -> int:
-    ((last,),) = database.execute("SELECT coalesce(max(sequence), 0) FROM segments").fetchall()
-    return int(last) + 1
-
-
-def _lines(
-    home: Home,
-    database: "DuckDBPyConnection",
-    batch: _Batch,
-    rows: list[Tables],
-    paths: list[Path],
-) -> Iterator[Line]:
+def _lines(home: Home, batch: _Batch, rows: list[Tables], paths: list[Path]) -> Iterator[Line]:
     """The lines of all files; rows that are ready are put beside."""
     for path in paths:
         try:
             if path.parent == home.inbox:
-                yield from _segment_lines(home, database, batch, rows, path)
+                yield from _segment_lines(home, batch, rows, path)
             else:
-                yield from _journal_lines(home, database, batch, path)
+                yield from _journal_lines(home, batch, path)
         except FileNotFoundError:
             continue
 
 
-def _segment_lines(
-    home: Home, database: "DuckDBPyConnection", batch: _Batch, rows: list[Tables], path: Path
-) -> Iterator[Line]:
+def _segment_lines(home: Home, batch: _Batch, rows: list[Tables], path: Path) -> Iterator[Line]:
     name = inbox.name_of(path)
-    if _consumed(database, name) is not None:
+    if name in batch.consumed:
         batch.done.append(path)
         return
     data = path.read_bytes()
@@ -197,16 +194,14 @@ def _segment_lines(
     for place, line in enumerate(lines, 1):
         yield Line(name, place, line)
     records = prepared.count(rows[-1]) if ready else len(lines)
-    _note(database, batch, name, records, len(data))
+    batch.note(name, records, len(data))
     batch.done.append(path)
 
 
-def _journal_lines(
-    home: Home, database: "DuckDBPyConnection", batch: _Batch, path: Path
-) -> Iterator[Line]:
+def _journal_lines(home: Home, batch: _Batch, path: Path) -> Iterator[Line]:
     name = journal.name_of(path)
     last = journal.abandoned(path)
-    offset = _consumed(database, name) or 0
+    offset = batch.consumed.get(name, 0)
     if path.stat().st_size > offset:
         tail = journal.read(path, offset, last=last)
         for place, line in tail.lines:
@@ -216,26 +211,9 @@ def _journal_lines(
             quarantine(home, f"{_flat(name)}-{place}", line, reason)
             batch.counts["quarantined"] += 1
         if tail.end > offset:
-            _note(database, batch, name, len(tail.lines), tail.end)
+            batch.note(name, len(tail.lines), tail.end)
     if last:
         batch.done.append(path)
-
-
-def _consumed(database: "DuckDBPyConnection", name: str) -> int | None:
-    """How much of a segment or journal was taken in; None = nothing was."""
-    query = "SELECT max(consumed) FROM segments WHERE name = ?"
-    ((consumed,),) = database.execute(query, [name]).fetchall()
-    return None if consumed is None else int(consumed)
-
-
-def _note(
-    database: "DuckDBPyConnection", batch: _Batch, name: str, records: int, consumed: int
-) -> None:
-    """The ledger's row, in the transaction of what it stands for."""
-    database.execute("DELETE FROM segments WHERE name = ?", [name])
-    row = [name, batch.sequence, records, consumed]
-    database.execute("INSERT INTO segments VALUES (?, ?, ?, ?)", row)
-    batch.counts["segments"] += 1
 
 
 def _slices(lines: Iterator[Line]) -> Iterator[list[Line]]:
@@ -249,6 +227,11 @@ def _slices(lines: Iterator[Line]) -> Iterator[list[Line]]:
             held, size = [], 0
     if held:
         yield held
+
+
+def _name(path: Path) -> str:
+    """Of a file in the ledger."""
+    return inbox.name_of(path) if path.name.endswith(inbox.SUFFIX) else journal.name_of(path)
 
 
 def _flat(name: str) -> str:

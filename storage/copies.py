@@ -21,12 +21,17 @@ WITH touched AS (
     SELECT project, content FROM traces WHERE since = $sequence
     UNION
     SELECT project, content FROM traces_history WHERE "until" = $sequence
-), members AS (
-    SELECT id, project, content, origin, started, duplicate_of, dense_rank() OVER (
-        PARTITION BY project, content, source ORDER BY started NULLS FIRST
-    ) AS occurrence
+), alike AS MATERIALIZED (
+    SELECT id, project, content, source, origin, started, duplicate_of
     FROM traces SEMI JOIN touched USING (project, content)
     WHERE content IS NOT NULL AND origin IN {RECORDED} AND source <> 'shadow'
+), several AS (  -- most were said once, and are no copies: those are not sorted
+    SELECT content FROM alike GROUP BY content HAVING count(*) > 1 OR count(duplicate_of) > 0
+), members AS (
+    SELECT *, dense_rank() OVER (
+        PARTITION BY project, content, source ORDER BY started NULLS FIRST
+    ) AS occurrence
+    FROM alike SEMI JOIN several USING (content)
 ), placed AS (
     SELECT id, duplicate_of, first_value(id) OVER (
         PARTITION BY project, content, occurrence

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.02
 _MEMORY = "1GB"
+PACKING = "SET disabled_compression_methods = 'dict_fsst'; SET zstd_min_string_length = 1"
+"""Most texts here are random ids, which a search for what repeats in them makes no smaller: packed
+as bytes they take half the time to write, and a fifth more room."""
 
 
 @contextlib.contextmanager
@@ -122,7 +125,8 @@ def _opened(home: Home, *, read_only: bool, wait_s: float) -> "DuckDBPyConnectio
     until = time.monotonic() + wait_s
     while True:
         try:
-            return duckdb.connect(home.database, read_only=read_only, config=config)
+            database = duckdb.connect(home.database, read_only=read_only, config=config)
+            break
         except duckdb.Error as error:
             if not _in_use(error):
                 raise CorruptFile(f"{home.database} cannot be opened: {error}") from error
@@ -132,6 +136,9 @@ def _opened(home: Home, *, read_only: bool, wait_s: float) -> "DuckDBPyConnectio
                     f"again ({error})"
                 ) from error
         time.sleep(_POLL_S)
+    if not read_only:
+        database.execute(PACKING)
+    return database
 
 
 def _tell(home: Home, error: Exception) -> None:

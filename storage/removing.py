@@ -19,7 +19,7 @@ from flywheel.errors import Full
 from flywheel.failpoints import failpoint
 from flywheel.home import Home
 from storage import tombstones
-from storage.database import writing
+from storage.database import PACKING, writing
 from storage.entries import TABLES
 from storage.envelope import KINDS
 from storage.needles import Search
@@ -170,6 +170,7 @@ def rewrite(home: Home, *, wait_s: float) -> None:
         with durable.no_space(new), duckdb.connect(config=config) as both:
             both.execute(f"ATTACH '{_quoted(old)}' AS old (READ_ONLY)")
             both.execute(f"ATTACH '{_quoted(new)}' AS new")
+            both.execute(PACKING)
             both.execute("COPY FROM DATABASE old TO new")
             both.execute("CHECKPOINT new")
         with new.open("rb") as file:

@@ -16,54 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from flywheel.records import Message, Trace
-from storage.copies import RECORDED
+from storage import turns
 from storage.history import form
 from storage.rows import insert, seen_as, table_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LOOKED_AT = 8
-"""Answers in a request, the latest ones, that are looked for."""
 MOST_ALIKE = 1_000
 """Requests with one history: where there are more, who goes on from whom cannot be told."""
 _THREADS = {"trace_id": "VARCHAR", "since": "BIGINT", "until": "BIGINT", "follows": "VARCHAR",
             "root": "VARCHAR"}  # fmt: skip
 
-_ALONE = f"""
-CREATE OR REPLACE TEMP TABLE alone AS
-SELECT one.id AS trace_id, started, input, output[1] AS output,
-    concat_ws(chr(0), project, source, coalesce(user_id, ''), coalesce(conversation, '')) AS scope
-FROM (SELECT * FROM traces WHERE since >= $least) AS one JOIN (
-    SELECT trace_id, any_value(input) AS input, any_value(output) AS output
-    FROM (SELECT trace_id, input, output, copy_of FROM spans WHERE since >= $oldest) AS spans
-    SEMI JOIN news ON spans.trace_id = news.id
-    WHERE input IS NOT NULL AND copy_of IS NULL GROUP BY trace_id HAVING count(*) = 1
-) AS called ON called.trace_id = one.id
-WHERE one.duplicate_of IS NULL AND origin IN {RECORDED} AND len(input) > 0
-"""
-_KEY = "md5_number_lower(scope || chr(0) || array_to_string({said}, ','))"
-_ANSWER = "('0x' || left({id}, 15))::BIGINT"
-_OWN = f"""
-INSERT INTO turns SELECT trace_id, {_KEY.format(said="input")}, len(input), true,
-    {_ANSWER.format(id="output")}, started
-FROM alone WHERE output IS NOT NULL
-"""
-_REPEATED = f"""
-INSERT INTO turns
-WITH long AS (FROM alone WHERE len(input) > 2), said AS (
-    SELECT trace_id, unnest(range(1, len(input))) AS place, unnest(input[2:]) AS answer FROM long
-), spoken AS (
-    SELECT trace_id, place, answer FROM said SEMI JOIN (
-        SELECT id FROM messages WHERE role = 'assistant'
-            AND key IN (SELECT {_ANSWER.format(id="answer")} FROM said)
-    ) AS ours ON answer = ours.id
-    QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY place DESC) <= {LOOKED_AT}
-)
-SELECT trace_id, {_KEY.format(said="input[1:place]")}, place, false,
-    {_ANSWER.format(id="answer")}, started
-FROM spoken JOIN long USING (trace_id)
-"""
 _REACHED = """
 CREATE OR REPLACE TEMP TABLE reached AS
 WITH near AS (SELECT DISTINCT trace_id FROM turns SEMI JOIN changed USING (key) WHERE NOT own),
@@ -75,6 +39,11 @@ _FOLLOWERS = """
 CREATE OR REPLACE TEMP TABLE followers AS
 SELECT DISTINCT trace_id FROM turns SEMI JOIN reached USING (key) WHERE NOT own
 """
+_LINKED = """
+SELECT trace_id FROM threads WHERE "until" IS NULL
+    AND trace_id IN (FROM followers UNION ALL FROM left_alone)
+"""
+"""Whose links may be other ones, or none any more."""
 _PAIRS = """
 WITH asked AS (FROM turns SEMI JOIN followers USING (trace_id) WHERE NOT own),
     given AS (
@@ -93,10 +62,6 @@ SELECT trace_id, follows, root FROM threads WHERE "until" IS NULL AND root IN (
         AND trace_id IN (SELECT wanted_id FROM wanted)
 )
 """
-_BEGUN = "INSERT INTO turns VALUES ('', 0, 0, true, 0, NULL)"
-"""A row that stands for nobody: what was there before this table was has been looked at."""
-
-
 _ROOTS = """
 SELECT trace_id, root FROM threads WHERE trace_id IN (SELECT wanted_id FROM wanted)
     AND since <= $sequence AND coalesce("until" > $sequence, true)
@@ -151,18 +116,14 @@ class _Pair(NamedTuple):
 
 def stitch(database: "DuckDBPyConnection", sequence: int) -> None:
     """Brings up what goes on from what, where this transaction's traces change it."""
-    changed = _turns(database, sequence)
-    if not changed:
+    if not turns.renew(database, sequence):
         return
     database.execute(_REACHED)
     database.execute(_FOLLOWERS)
     found = [
         _Pair(*row) for row in database.execute(_PAIRS, {"most": MOST_ALIKE}).fetchall()
     ]  # fmt: skip
-    links: dict[str, str | None] = dict.fromkeys(
-        one for (one,) in database.execute("FROM followers").fetchall()
-    )
-    links.update(dict.fromkeys(one for (one,) in database.execute("FROM left_alone").fetchall()))
+    links: dict[str, str | None] = {one: None for (one,) in database.execute(_LINKED).fetchall()}
     longest = _longest(_same(database, found))
     for one in {pair.follower for pair in longest if not pair.settled}:
         links.pop(one, None)  # its group is not whole here, and nothing in it changed
@@ -196,39 +157,6 @@ def _longest(pairs: list[_Pair]) -> list[_Pair]:
     for pair in pairs:
         longest[pair.follower] = max(longest.get(pair.follower, 0), pair.place)
     return [pair for pair in pairs if pair.place == longest[pair.follower]]
-
-
-def _turns(database: "DuckDBPyConnection", sequence: int) -> bool:
-    """The turns of this transaction's traces, in place of older ones; whether any thread may be
-    another one for it."""
-    run = database.execute
-    first = not run("SELECT 1 FROM turns LIMIT 1").fetchall()
-    if first:
-        run(_BEGUN)
-    least = 0 if first else sequence
-    run("CREATE OR REPLACE TEMP TABLE news AS SELECT id FROM traces WHERE since >= ?", [least])
-    ((oldest,),) = run(
-        "SELECT least(?, coalesce(min(first_since), ?)) FROM cards "
-        "SEMI JOIN news ON cards.trace_id = news.id",
-        [least, least],
-    ).fetchall()
-    run(_ALONE, {"least": least, "oldest": oldest})
-    run(
-        "CREATE OR REPLACE TEMP TABLE changed AS "
-        "SELECT DISTINCT key FROM turns SEMI JOIN news ON turns.trace_id = news.id"
-    )
-    run(
-        "CREATE OR REPLACE TEMP TABLE left_alone AS SELECT DISTINCT trace_id FROM turns "
-        "SEMI JOIN news ON turns.trace_id = news.id WHERE NOT own"
-    )
-    if run("SELECT 1 FROM changed LIMIT 1").fetchall():
-        run("DELETE FROM turns WHERE trace_id IN (SELECT id FROM news)")
-    run(_OWN)
-    if run("SELECT 1 FROM alone WHERE len(input) > 2 LIMIT 1").fetchall():
-        run(_REPEATED)
-    run("INSERT INTO changed SELECT DISTINCT key FROM turns SEMI JOIN news ON trace_id = news.id")
-    going_on = "SELECT 1 FROM turns SEMI JOIN changed USING (key) WHERE NOT own LIMIT 1"
-    return bool(run(going_on).fetchall() or run("SELECT 1 FROM left_alone LIMIT 1").fetchall())
 
 
 def _same(database: "DuckDBPyConnection", pairs: list[_Pair]) -> list[_Pair]:
