@@ -153,17 +153,18 @@ def test_calls_that_are_made_rows_together_are_those_of_their_records() -> None:
     dice = random.Random(5)
     chunk = []
     for number in range(300):
-        told = [said(role="system", content="Be kind."), said(content=f"q{dice.randrange(40)}")]
-        one = row(told) | {
+        asked = [said(role="system", content="Be kind."), said(content=f"q{dice.randrange(40)}")]
+        one = row(asked) | {
             "trace_id": f"t{dice.randrange(200)}", "span_id": f"s{dice.randrange(3)}",
             "parent_span_id": "r" if dice.random() < 0.1 else None, "feedback": None,
         }  # fmt: skip
         one["response"]["usage"] = {"prompt_tokens": 3, "completion_tokens": dice.randrange(1, 3)}
         chunk.append(Row(number + 1, msgspec.json.encode(one)))
-    told = ("0" * 32, "p", "auto", digest_bytes, Belonging(tenant="own"))
-    ready = read_chunk(chunk, *told, ready=Preparing()).ready
-    assert ready is not None
-    made, want = tables(ready.packed()), tables(prepare(read_chunk(chunk, *told).records))
+    own = Belonging(tenant="own")
+    read = read_chunk(chunk, "0" * 32, "p", "auto", digest_bytes, own, Preparing())
+    records = read_chunk(chunk, "0" * 32, "p", "auto", digest_bytes, own).records
+    assert read.ready is not None
+    made, want = tables(read.ready.packed()), tables(prepare(records))
     assert made["traces"].num_rows < 200 < made["spans"].num_rows
     for name in made | want:
         assert sorted(map(repr, made[name].to_pylist())) == sorted(
