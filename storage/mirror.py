@@ -34,6 +34,18 @@ def mirror(home: Home, lake: Lake, *, exact: bool = False) -> int:
     return put
 
 
+def renew(home: Home, lake: Lake) -> None:
+    """What an erasure left of them here is what lies there: also of datasets that are not its own,
+    whose files name what is gone, and where somebody published since it began."""
+    mirror(home, lake, exact=True)
+    for key in [one.key for one in lake.list("datasets/")]:
+        with contextlib.suppress(FileNotFoundError, KeyError):  # removed meanwhile
+            data = home.path(key).read_bytes()
+            if lake.get(key) != data:
+                lake.delete(key)
+                lake.put_new(key, data)
+
+
 def brought(home: Home, path: Path) -> bool:
     """Whether `path`, a raw object or a dataset's folder that is absent here, came from the lake.
 

@@ -1,6 +1,7 @@
 """What machines share by a lake: in a folder, and on a real server of the S3 protocol."""
 
 import itertools
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from storage.inbox import Inbox
 from storage.journal import Journal
 from storage.lake import FolderLake, Lake, LakeError, ObjectLake, open_lake
 from storage.locks import lock
-from storage.mirror import brought
+from storage.mirror import brought, renew
 from storage.publish import publish
 from storage.raw import RawStore
 from tests.storage.rows_for_curation import a_row
@@ -246,6 +247,21 @@ def test_a_dataset_of_which_a_part_was_fetched_is_fetched_again(
         assert {row.trace_id for row in read_dataset(reader, asked)} == {
             row.trace_id for row in rows
         }
+
+
+def test_what_an_erasure_cleaned_of_a_dataset_is_clean_there_too(home: Home, lake: Lake) -> None:
+    dataset, other = (
+        write_dataset(home, "shop", curate([a_row(k)], (), [], 0.7), parents=[], rules=())
+        for k in range(2)
+    )
+    publish(home, lake)
+    cleaned = home.path(dataset.path) / "manifest.json"
+    cleaned.write_bytes(cleaned.read_bytes().replace(b'"shop"', b'"gone"'))
+    shutil.rmtree(home.path(other.path))
+    renew(home, lake)
+    there = {one.key: lake.get(one.key) for one in lake.list("datasets/")}
+    here = {f"{dataset.path}/{one.name}": one.read_bytes() for one in cleaned.parent.iterdir()}
+    assert there == here and b'"gone"' in there[f"{dataset.path}/manifest.json"]
 
 
 def test_machines_without_the_database_send_and_nothing_counts_twice(
