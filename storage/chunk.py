@@ -138,24 +138,28 @@ def _count(parsed: Parsed, name: str, context: Context, read: ChunkRead, line: i
     read.formats[name] += 1
     if parsed is NOTHING_ELSE:
         return
-    held: Counter[str] = Counter()
-    for trace in parsed.traces:
-        read.spans += len(trace.spans)
-        trace = owned(trace, read.told)
-        if parsed.unmapped:
-            held.update(held_keys(trace, parsed.unmapped))
+    traces = [owned(trace, read.told) for trace in parsed.traces]
+    for trace in traces:
         _give(read, trace)
     for said in parsed.feedback:
         _give(read, said)
-    read.traces += len(parsed.traces)
+    read.traces += len(traces)
+    read.spans += sum([len(trace.spans) for trace in traces])
     read.feedback += len(parsed.feedback)
     if parsed.unmapped:
-        read.unmapped.update(parsed.unmapped)
-        read.unmapped.subtract(held & Counter(parsed.unmapped))
-        for key in held:
-            if not read.unmapped[key]:
-                del read.unmapped[key]
-    read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
+        _count_unmapped(parsed.unmapped, traces, read.unmapped)
+    if parsed.rejects:
+        read.rejects.extend((line, error, context.raw or "") for error in parsed.rejects)
+
+
+def _count_unmapped(found: dict[str, int], traces: list[Trace], unmapped: Counter[str]) -> None:
+    """Adds what no field has; what a field of its trace has after all is none of these."""
+    held = Counter([path for trace in traces for path in held_keys(trace, found)])
+    unmapped.update(found)
+    unmapped.subtract(held & Counter(found))
+    for key in held:
+        if not unmapped[key]:
+            del unmapped[key]
 
 
 def _give(read: ChunkRead, record: Trace | Feedback) -> None:

@@ -146,8 +146,7 @@ def prepare(records: Iterable[Trace | Feedback]) -> bytes:
 def _said(one: Feedback) -> tuple[Any, ...]:
     """As `entries.row_of`, encoded once."""
     body = canonical(one)
-    own = {"id": digest_bytes(b"[" + body + b"]"), "since": 0, "body": body, **_FEEDBACK.row(one)}
-    return tuple([own[name] for name in SHAPES["feedback"]])
+    return (digest_bytes(b"[" + body + b"]"), 0, *_FEEDBACK.row(one).values(), body)
 
 
 def _packed(table: "pa.Table") -> tuple[memoryview, memoryview]:

@@ -155,9 +155,8 @@ def decoded(data: bytes) -> ChatRow | None:
     if usage and "cost" in usage:
         return None
     # Only what is of any type can be deep, but for tools, whose own reader looks.
-    if row.feedback is not None or others(row.request) or (usage and _holds(usage)):
-        return None if _deep(data) else row
-    return row
+    free = (row.feedback, usage, others(row.request) or None)
+    return None if any([one and _holds(one) for one in free]) and _deep(data) else row
 
 
 def others(request: Request) -> dict[str, Any]:
@@ -178,8 +177,10 @@ def tools_of(raw: msgspec.Raw) -> tuple[dict[str, Any], ...] | None:
         return None
 
 
-def _holds(values: dict[str, Any]) -> bool:
-    return any([type(value) in (dict, list) for value in values.values()])
+def _holds(value: Any) -> bool:
+    """Whether there are brackets in the brackets."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any([type(one) in (dict, list) for one in inside])
 
 
 def _deep(data: bytes | msgspec.Raw) -> bool:
