@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow, unmapped
 
-from tasks.importing import RUNNERS, batches, begun, ended, import_batch
+from tasks.importing import RUNNERS, batches, begun, ended, import_batch, outliving
 
 
 def import_files(
@@ -20,8 +20,13 @@ def import_files(
     workers: int,
 ) -> dict[str, Any]:
     """Reads the files below `paths` on `runner`, commits once, and returns the import's report."""
-    by = _import_files.with_options(task_runner=RUNNERS[runner](workers))
-    return by(batches(paths, workers), project, form, max_line, list(told))
+    groups = batches(paths, workers)
+
+    def work() -> dict[str, Any]:
+        by = _import_files.with_options(task_runner=RUNNERS[runner](workers))
+        return by(groups, project, form, max_line, list(told))
+
+    return outliving(work)
 
 
 @flow(name="import", persist_result=False)

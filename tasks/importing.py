@@ -6,16 +6,20 @@ process, whatever the number of workers, and whichever of them dies.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from prefect import task
 
-from flywheel.errors import MissingPart
+from flywheel.errors import EngineError, MissingPart
 from tasks.step import worth_another_try
 from tasks.turns import home
 
+T = TypeVar("T")
+
+_TRIES = 3
 BATCHES = 4
 """A worker, so that none waits long for the last one."""
 
@@ -53,6 +57,24 @@ def batches(paths: Sequence[Path], workers: int) -> list[list[str]]:
         groups[least].append(str(one.path.absolute()))
         sizes[least] += one.size + 1
     return groups
+
+
+def outliving(work: Callable[[], T]) -> T:
+    """What `work` gives, begun again where one of its processes was killed: a pool of processes
+    ends with any of them, and what was read already is only found again.
+
+    Raises:
+        EngineError: they were killed each time.
+    """
+    for _ in range(_TRIES):
+        try:
+            return work()
+        except BrokenProcessPool as error:
+            last = error
+    raise EngineError(
+        "processes that read files were killed, for want of memory perhaps: what they read stays; "
+        "run it again with fewer --workers"
+    ) from last
 
 
 def _processes(workers: int) -> Any:
