@@ -31,13 +31,16 @@ class RawStore:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, *, key: str | None = None) -> str:
         """Keeps `data`, durably; the same bytes are kept once.
+
+        Args:
+            key: their digest, where it is known.
 
         Raises:
             Full: no space left.
         """
-        key = digest_bytes(data)
+        key = digest_bytes(data) if key is None else key
         path = self._path(key)
         if not path.exists():
             packer = zstandard.ZstdCompressor(level=1, write_checksum=True)

@@ -5,12 +5,14 @@ and what could not be understood in the quarantine. Invariant: a segment's name 
 content, so taking the same chunk twice changes nothing.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from flywheel.errors import BadRecord
 from flywheel.home import Home
+from flywheel.ids import digest_bytes
 from storage.belonging import NOBODY, Belonging
 from storage.chunk import ChunkRead, read_chunk
 from storage.envelope import encode
@@ -21,7 +23,7 @@ from storage.raw import RawStore
 from storage.refused_rows import Keeping
 from storage.rows import no_collection
 from storage.rows_in import Row
-from storage.tombstones import tombstones
+from storage.tombstones import Tombstones, tombstones
 
 
 class Taken(NamedTuple):
@@ -43,7 +45,10 @@ class Taking:
     ) -> None:
         self._home, self._project, self._format = home, project, format
         self._inbox, self._store, self._told = Inbox(home), RawStore(home), told
-        self._stones = tombstones(home)
+
+    @cached_property
+    def _stones(self) -> Tombstones:
+        return tombstones(self._home)
 
     def take(self, segment: str, chunk: list[Row], data: bytes, key: str) -> Taken:
         """
@@ -65,9 +70,10 @@ class Taking:
         # What may have been erased is taken out first.
         read = read_as(None if self._stones else Preparing())
         if self._stones:
-            data = keep.without_erased(read, data, key, self._stones)
+            kept = keep.without_erased(read, data, key, self._stones)
+            data, key = kept, key if kept is data else digest_bytes(kept)
         if read.some or any(isinstance(held, str) for _, _, held in read.rejects):
-            self._store.put(data)
+            self._store.put(data, key=key)
         if read.some:
             try:
                 plain = prepare(read.records) if read.ready is None else read.ready.packed()
