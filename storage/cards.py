@@ -68,6 +68,9 @@ _OF_ONE, _OF_SEVERAL = (
 )
 
 
+_GRADED = rewarded("FROM grades SEMI JOIN touched USING (trace_id)")
+_UNGRADED = """SELECT NULL::VARCHAR AS trace_id, 0 AS graded, 0 AS ungiven, NULL::DOUBLE AS reward
+    WHERE false"""
 _REMADE = f"""
 CREATE OR REPLACE TEMP TABLE remade AS
 WITH counted AS (
@@ -91,7 +94,7 @@ WITH counted AS (
     FROM tokens SEMI JOIN touched USING (trace_id)
     WHERE choice = 0 AND len(logprobs) > 0 AND since >= $oldest GROUP BY trace_id
 ), rewarded AS (
-    {rewarded("FROM grades SEMI JOIN touched USING (trace_id)")}
+    {{rewarded}}
 )
 SELECT traces.id AS trace_id, traces.since, coalesce(first_since, traces.since) AS first_since,
     project, origin, external_id, coalesce(conversation, threads.root) AS conversation, user_id,
@@ -123,8 +126,9 @@ WITH keyed AS (
                                ORDER BY said DESC, id DESC) = 1
 ), about AS (
     SELECT DISTINCT stands_for AS trace_id, asked.id, name, said, {person("said_by")} AS person,
-        {RULING} AS ruling, {SETTLING} AS settles,
-        (body ->> '$.attributes.review') IS NOT NULL AS of_review,
+        CASE WHEN name = '{NAME}' THEN {RULING} END AS ruling,
+        CASE WHEN name = '{NAME}' THEN {SETTLING} END AS settles,
+        contains(body, '"review"') AND (body ->> '$.attributes.review') IS NOT NULL AS of_review,
         CASE WHEN body ->> '$.kind' = 'boolean' THEN (body ->> '$.value') = 'true' END AS yes
     FROM asked JOIN keyed USING (place)
 ), reviewed AS (  -- a person's word on a copy is a word on what it is a copy of
@@ -165,7 +169,9 @@ def refresh(database: "DuckDBPyConnection", sequence: int) -> None:
         database.execute(_TOUCHED.format(spoken=union), {"sequence": sequence})
     if _any(database, "SELECT 1 FROM touched"):
         ((oldest,),) = database.execute(_OLDEST, {"sequence": sequence}).fetchall()
-        database.execute(_REMADE, {"oldest": 0 if whole else oldest})
+        earned = _GRADED if _any(database, "SELECT 1 FROM grades") else _UNGRADED
+        remade = _REMADE.format(rewarded=earned)
+        database.execute(remade, {"oldest": 0 if whole else oldest})
         database.execute(_SAID)
         database.execute(_REPLACE)
 

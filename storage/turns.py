@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 LOOKED_AT = 8
 """Answers in a request, the latest ones, that are looked for."""
 
+_ID = 33
+"""Characters of a message's id, with the comma behind it."""
+_KEY = "md5_number_lower({})"
+_ANSWER = "('0x' || left({}, 15))::BIGINT"
 _ALONE = f"""
 CREATE OR REPLACE TEMP TABLE alone AS
 WITH one AS (
     SELECT id, started, spans = 1 AS single,
-        concat_ws(chr(0), project, source, coalesce(user_id, ''), coalesce(conversation, ''))
+        concat_ws(chr(0), project, source, coalesce(user_id, ''), coalesce(conversation, ''), '')
             AS scope
     FROM traces WHERE since >= $least AND duplicate_of IS NULL AND origin IN {RECORDED}
 ), called AS NOT MATERIALIZED (
@@ -29,43 +33,40 @@ WITH one AS (
         SELECT trace_id, input, output FROM spans
         WHERE since >= $oldest AND input IS NOT NULL AND copy_of IS NULL
     ) AS spans JOIN one ON one.id = spans.trace_id
+), single AS (
+    FROM called WHERE single
+    UNION ALL SELECT trace_id, any_value(started), any_value(scope), false, any_value(input),
+        any_value(output)
+    FROM called WHERE NOT single GROUP BY trace_id HAVING count(*) = 1
 )
-FROM called WHERE single AND len(input) > 0
-UNION ALL
-SELECT trace_id, any_value(started), any_value(scope), false, any_value(input), any_value(output)
-FROM called WHERE NOT single GROUP BY trace_id
-HAVING count(*) = 1 AND len(any_value(input)) > 0
+SELECT trace_id, started, len(input) AS messages, scope || array_to_string(input, ',') AS said,
+    length(scope) AS head, {_ANSWER.format("output")} AS answer
+FROM single WHERE len(input) > 0
 """
-_KEY = "md5_number_lower(scope || chr(0) || array_to_string({said}, ','))"
-_ANSWER = "('0x' || left({id}, 15))::BIGINT"
 _OWN = f"""
-INSERT INTO turns SELECT trace_id, {_KEY.format(said="input")}, len(input), true,
-    {_ANSWER.format(id="output")}, started
-FROM alone WHERE output IS NOT NULL
+INSERT INTO turns SELECT trace_id, {_KEY.format("said")}, messages, true, answer, started
+FROM alone WHERE answer IS NOT NULL
+"""
+_BEFORE = _KEY.format(f"left(said, head + {_ID} * place - 1)")
+_REPEATS = f"""
+    SELECT * EXCLUDE (answer), {_ANSWER.format(f"substr(said, head + {_ID} * place + 1)")} AS answer
+    FROM (SELECT *, unnest(range(1, messages)) AS place FROM alone)
 """
 _OURS = "(SELECT key FROM messages WHERE role = 'assistant')"
 _REPEATED = f"""
-INSERT INTO turns
-WITH said AS (
-    SELECT *, {_ANSWER.format(id="input[place + 1]")} AS answer
-    FROM (SELECT *, unnest(range(1, len(input))) AS place FROM alone
-          WHERE len(input) BETWEEN 3 AND {LOOKED_AT + 1})
-)
-SELECT trace_id, {_KEY.format(said="input[1:place]")}, place, false, answer, started
-FROM said SEMI JOIN {_OURS} AS ours ON answer = ours.key
+INSERT INTO turns SELECT trace_id, {_BEFORE}, place, false, answer, started
+FROM ({_REPEATS} WHERE messages BETWEEN 3 AND {LOOKED_AT + 1})
+SEMI JOIN {_OURS} AS ours ON answer = ours.key
 """
 _REPEATED_OF_LONG = f"""
 INSERT INTO turns
-WITH long AS (FROM alone WHERE len(input) > {LOOKED_AT + 1}), said AS (
-    SELECT trace_id, place, {_ANSWER.format(id="answer")} AS answer FROM (
-        SELECT trace_id, unnest(range(1, len(input))) AS place, unnest(input[2:]) AS answer
-        FROM long)
-), spoken AS (
-    SELECT * FROM said SEMI JOIN {_OURS} AS ours ON answer = ours.key
+WITH spoken AS (
+    SELECT trace_id, place, answer FROM ({_REPEATS} WHERE messages > {LOOKED_AT + 1})
+    SEMI JOIN {_OURS} AS ours ON answer = ours.key
     QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY place DESC) <= {LOOKED_AT}
 )
-SELECT trace_id, {_KEY.format(said="input[1:place]")}, place, false, answer, started
-FROM spoken JOIN long USING (trace_id)
+SELECT trace_id, {_BEFORE}, place, false, spoken.answer, started
+FROM spoken JOIN alone USING (trace_id)
 """
 _MET = """
 SELECT 1 FROM turns SEMI JOIN changed USING (key) GROUP BY key
@@ -102,7 +103,7 @@ def renew(database: "DuckDBPyConnection", sequence: int) -> bool:
     if known := bool(run("SELECT 1 FROM changed LIMIT 1").fetchall()):
         run("DELETE FROM turns WHERE trace_id IN (SELECT id FROM news)")
     run(_OWN)
-    ((most,),) = run("SELECT coalesce(max(len(input)), 0) FROM alone").fetchall()
+    ((most,),) = run("SELECT coalesce(max(messages), 0) FROM alone").fetchall()
     if most > 2:
         run(_REPEATED)
     if most > LOOKED_AT + 1:

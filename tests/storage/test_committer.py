@@ -191,6 +191,14 @@ def test_a_name_in_the_ledger_is_never_taken_in_again(home: Home) -> None:
     assert Inbox(home).pending() == []
 
 
+def test_one_name_that_two_files_have_is_taken_in_once(home: Home) -> None:
+    Inbox(home).append([spoken("a")], name="a b")
+    (path,) = Inbox(home).pending()
+    path.with_name("a b.segment").write_bytes(pack([encode(spoken("b"))]))
+    assert commit(home).segments == 1
+    assert not Inbox(home).pending() and len(all_of(home)) == 1
+
+
 @pytest.mark.parametrize("place", ["store.before_commit", "store.after_commit"])
 def test_a_commit_killed_at_any_step_ends_as_one_that_was_not(home: Home, place: str) -> None:
     other = Home(home.root.parent / "other")

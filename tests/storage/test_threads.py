@@ -4,6 +4,7 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from flywheel.home import Home
@@ -14,6 +15,7 @@ from storage.database import reading
 from storage.inbox import Inbox
 from storage.queries import traces
 from storage.threads import _Pair, assigned
+from storage.turns import LOOKED_AT
 
 
 def asked(name: str, *texts: str, at: int, answer: str, **fields: Any) -> Trace:
@@ -99,6 +101,24 @@ def test_a_conversation_that_its_sender_named_is_not_mixed_with_others(home: Hom
         assert database is not None
         rows = database.execute("SELECT trace_id FROM threads WHERE follows IS NOT NULL").fetchall()
     assert rows == [(log[2].id,)]
+
+
+def test_long_requests_are_known_by_the_latest_answers_that_they_repeat(home: Home):
+    """Whoever asks, in whatever script, and whatever else than the call a trace holds."""
+    said, log = ["0?"], list[Trace]()
+    for turn in range(14):
+        log.append(asked(f"t{turn}", *said, at=turn, answer=f"{turn}!", user="ann ☃ é"))
+        said += [f"{turn}!", f"{turn + 1}?"]
+    tool = Span(id="looked", kind="tool", start=9, end=10)
+    log[9] = msgspec.structs.replace(log[9], spans=(*log[9].spans, tool))
+    taken_in(home, [log])
+    with reading(home) as database:
+        assert database is not None
+        rows = database.execute('SELECT trace_id, follows FROM threads WHERE "until" IS NULL')
+        above = dict(rows.fetchall())
+        turns = database.execute("SELECT count(*) FROM turns WHERE NOT own GROUP BY trace_id")
+        assert max(one for (one,) in turns.fetchall()) == LOOKED_AT
+    assert above == {log[0].id: None} | {new.id: old.id for old, new in itertools.pairwise(log)}
 
 
 def test_as_of_a_snapshot_threads_are_those_that_were(home: Home):
