@@ -116,7 +116,7 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     if home.lake is not None:
         lake = open_lake(home.lake)
         renew(home, lake)
-        publish(home, lake)  # all of it anew, and what was erased is removed there
+        publish(home, lake, anew=True)
         lake.tidy()
         look_in_lake(lake, search, found)
     receipt = _receipt(home, plan, datasets, cleaned, found, raw)

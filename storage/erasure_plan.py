@@ -18,7 +18,9 @@ from storage.database import reading
 from storage.flagged import Touched, datasets_with, marks_of
 from storage.gathering import Gathered, gather
 from storage.moments import moment
+from storage.needles import Search
 from storage.reach import Asked, Reached, reach
+from storage.scrubbing import cleaned
 from storage.tombstones import Tombstone, hashed, of_traces, secret
 
 
@@ -48,7 +50,9 @@ def plan_of(home: Home, asked: Asked, *, by: str = "", reason: str = "") -> Plan
         datasets = datasets_with(database, home)
         marks = marks_of(database, datasets, what=label[:20], at=at)
     return Plan(
-        id=new_ulid(), asked=asked, label=label, by=by, reason=reason, at=at, reached=reached,
+        id=new_ulid(), asked=asked, label=label, by=by, at=at, reached=reached,
+        # It stands in the receipt, which comes after the last look.
+        reason=cleaned(reason, Search(gathered.needles)),
         gathered=gathered, datasets=tuple(datasets), marks=tuple(marks),
     )  # fmt: skip
 

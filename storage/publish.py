@@ -71,8 +71,12 @@ class _Span(NamedTuple):
     last: int
 
 
-def publish(home: Home, lake: Lake | None = None) -> Published:
+def publish(home: Home, lake: Lake | None = None, *, anew: bool = False) -> Published:
     """
+    Args:
+        anew: no part that is there stays: an erasure goes on cleaning rows after it began, and who
+            publishes meanwhile reads them.
+
     Raises:
         UsageError: no lake is set, or it is another home's.
         LakeError: it cannot be reached; what was put stays, and the next try goes on.
@@ -80,7 +84,7 @@ def publish(home: Home, lake: Lake | None = None) -> Published:
     """
     lake = lake or lake_of(home)
     for _ in range(_TRIES):
-        if (made := _publish(home, lake)) is not None:
+        if (made := _publish(home, lake, anew)) is not None:
             return made
     raise UsageError(f"others publish to {lake.url} all the time: one home may, one at a time")
 
@@ -91,7 +95,7 @@ def lake_of(home: Home) -> Lake:
     return open_lake(home.lake)
 
 
-def _publish(home: Home, lake: Lake) -> Published | None:
+def _publish(home: Home, lake: Lake, anew: bool) -> Published | None:
     """None = somebody else published meanwhile."""
     before, own = newest(lake), home_id(home)
     if before is not None and before.home != own:
@@ -102,7 +106,7 @@ def _publish(home: Home, lake: Lake) -> Published | None:
     gone = before is not None and before.erased < erased
     # A home that was put back from a copy has reached less than it published once.
     back = before is not None and (before.erased > erased or before.sequence > sequence)
-    whole = before is None or gone or back or len(before.parts) > MOST_PARTS
+    whole = before is None or anew or gone or back or len(before.parts) > MOST_PARTS
     since = 0 if whole or before is None else before.sequence
     number = 1 if before is None else before.number + 1
     files = mirror(home, lake, exact=gone)
@@ -119,7 +123,7 @@ def _publish(home: Home, lake: Lake) -> Published | None:
     if not lake.put_new(key_of(number), msgspec.json.encode(new)):
         return None
     failpoint("lake.after_manifest")
-    _clean(lake, new)
+    _clean(lake, new, anew=anew)
     return _told(lake, new, made, files, whole=whole)
 
 
@@ -228,12 +232,16 @@ def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) 
     return int(found[0][0])
 
 
-def _clean(lake: Lake, last: Manifest) -> None:
-    """Removes manifests that nobody need read any more, or of before the last erasure; then parts
-    that none of the rest names."""
+def _clean(lake: Lake, last: Manifest, *, anew: bool = False) -> None:
+    """Removes manifests that nobody need read any more, or of before the last erasure (where all
+    is anew: all before `last`); then parts that none of the rest names."""
     keys = manifests(lake)
     held = {key: manifest(lake, key) for key in keys[-KEPT:]}
-    staying = {key: one for key, one in held.items() if one.erased >= last.erased}
+    oldest = last.number if anew else 0
+    staying = {
+        key: one for key, one in held.items()
+        if one.erased >= last.erased and one.number >= oldest
+    }  # fmt: skip
     for key in keys:
         if key not in staying:
             lake.delete(key)

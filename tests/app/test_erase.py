@@ -29,9 +29,9 @@ def test_what_would_go_is_told_and_then_goes_from_the_lake_too(tmp_path: Path) -
     would = call("erase", "--user", "ada", "--dry-run", "--json", **given).object()  # type: ignore[arg-type]
     assert would["would_remove"]["traces"] == 1 and would["flagged"] == []
     assert len(next(traces(home))) == 2
-    done = call("erase", "--user", "ada", "--reason", "asked", "--json", **given).object()  # type: ignore[arg-type]
+    done = call("erase", "--user", "ada", "--reason", "ada asked", "--json", **given).object()  # type: ignore[arg-type]
     assert done["left"] == [] and done["removed"]["traces"] == 1 and done["done"]
-    assert done["searched"]["lake"] > 0
+    assert done["searched"]["lake"] > 0 and done["reason"] == "[erased]"
     ((one,),) = traces(home)
     assert one.user == "bob"
     assert parts and not parts & set(lake.rglob("*.parquet"))
