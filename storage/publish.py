@@ -8,7 +8,6 @@ parts are written anew and the old ones go, with every manifest that named them.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,17 +17,16 @@ from flywheel.home import Home
 from flywheel.ids import digest_bytes
 from flywheel.progress import report
 from flywheel.records import Record
-from storage import entries
 from storage.database import reading
 from storage.home_id import home_id
 from storage.lake import Lake, open_lake
-from storage.mirror import mirror
+from storage.mirror import mirror, renew
 from storage.published import (
-    KEYS,
     LAYOUT,
     TABLES,
     Manifest,
     Part,
+    Place,
     key_of,
     made_by,
     manifest,
@@ -36,19 +34,12 @@ from storage.published import (
     newest,
 )  # fmt: skip
 from storage.scratch import scratch
+from storage.tables_out import Moved, Piece, Span, planned, written
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-ROWS = 50_000
-"""Of one part, about; one transaction's rows stay together."""
 MOST_PARTS = 400
 """Above it all is written anew, as few large parts."""
 KEPT = 10
 """Newest manifests whose parts stay for those who are reading them."""
-VERSIONED = ("traces", "spans", "tokens")
-_CHANGED = {"threads": 'greatest(since, coalesce("until", 0))'}
-"""When a row was last another, of tables whose rows end in place."""
 _TRIES = 20
 
 
@@ -64,11 +55,6 @@ class Published(Record, frozen=True, kw_only=True):
     """Raw bytes and datasets that were not there yet."""
     whole: bool
     """Whether all was written anew."""
-
-
-class _Span(NamedTuple):
-    first: int
-    last: int
 
 
 def publish(home: Home, lake: Lake | None = None, *, anew: bool = False) -> Published:
@@ -96,7 +82,7 @@ def lake_of(home: Home) -> Lake:
 
 
 def _publish(home: Home, lake: Lake, anew: bool) -> Published | None:
-    """None = somebody else published meanwhile."""
+    """None = somebody else published meanwhile, or an erasure moved what was planned."""
     before, own = newest(lake), home_id(home)
     if before is not None and before.home != own:
         raise UsageError(
@@ -109,15 +95,19 @@ def _publish(home: Home, lake: Lake, anew: bool) -> Published | None:
     whole = before is None or anew or gone or back or len(before.parts) > MOST_PARTS
     since = 0 if whole or before is None else before.sequence
     number = 1 if before is None else before.number + 1
-    files = mirror(home, lake, exact=gone)
+    files = renew(home, lake) if gone or anew else mirror(home, lake)
     if before is not None and not whole and sequence == since:
         _clean(lake, before)  # where the one that put it was killed
         return _told(lake, before, [], files, whole=False)
-    made = list(_parts(home, lake, number, _Span(since, sequence)))
-    kept = () if whole or before is None else before.parts
+    kept, told = ((), None) if whole or before is None else (before.parts, before.messages)
+    plan = _plan(home, Span(since, sequence), told)
+    try:
+        made = list(_parts(home, lake, number, plan))
+    except Moved:
+        return None
     new = Manifest(
         number=number, layout=LAYOUT, home=own, sequence=sequence, erased=erased,
-        parts=(*kept, *made),
+        parts=(*kept, *made), messages=next((one.end for one in plan[::-1] if one.end), told),
     )  # fmt: skip
     failpoint("lake.before_manifest")
     if not lake.put_new(key_of(number), msgspec.json.encode(new)):
@@ -146,90 +136,36 @@ def _reached(home: Home) -> tuple[int, int]:
     return int(sequence), int(erased)
 
 
-def _parts(home: Home, lake: Lake, number: int, all: _Span) -> Iterator[Part]:
-    """Puts the parts of all tables; each is read in an open of its own, so that commits go on."""
-    planned = _planned(home, all)
-    with scratch(home.pools) as folder:
-        for done, (table, span) in enumerate(planned):
-            report("publishing", done, len(planned), table)
-            if made := _part(home, lake, number, table, span, folder / "part.parquet"):
-                yield made
-    report("publishing", len(planned), len(planned))
-
-
-def _planned(home: Home, all: _Span) -> list[tuple[str, _Span]]:
-    """Tables that have something within `all`, in pieces of some rows each."""
+def _plan(home: Home, span: Span, told: Place | None) -> list[Piece]:
     with reading(home) as database:
-        if database is None:
-            return []
-        found = []
-        for table in (*(one.name for one in entries.TABLES.values()), *VERSIONED, "threads"):
-            changed = _CHANGED.get(table, "since")
-            rows = database.execute(
-                f"SELECT {changed} AS at_last, count(*) FROM {table} "
-                "WHERE at_last > ? AND at_last <= ? GROUP BY at_last ORDER BY at_last",
-                [all.first, all.last],
-            ).fetchall()
-            found += [(table, span) for span in _pieces(all, rows)]
-    said = [("messages", span) for table, span in found if table == "spans"]
-    return [*found, *said, *([("toolsets", all)] if said else [])]
+        return [] if database is None else planned(database, span, told)
 
 
-def _pieces(all: _Span, rows: list[tuple[int, int]]) -> Iterator[_Span]:
-    """rows: (sequence, how many), in order."""
-    first, held = all.first, 0
-    for since, count in rows:
-        held += count
-        if held >= ROWS:
-            yield _Span(first, since)
-            first, held = since, 0
-    if held:
-        yield _Span(first, all.last)
+def _parts(home: Home, lake: Lake, number: int, plan: list[Piece]) -> Iterator[Part]:
+    """Puts the parts of all tables; each is read in an open of its own, so that commits go on."""
+    with scratch(home.pools) as folder:
+        for done, piece in enumerate(plan):
+            report("publishing", done, len(plan), piece.table)
+            if made := _part(home, lake, number, piece, folder / "part.parquet"):
+                yield made
+    report("publishing", len(plan), len(plan))
 
 
-def _part(home: Home, lake: Lake, number: int, table: str, span: _Span, path: Path) -> Part | None:
+def _part(home: Home, lake: Lake, number: int, piece: Piece, path: Path) -> Part | None:
     with reading(home) as database:
         if database is None:
             return None
-        rows = _write(database, table, span, path)
+        rows = written(database, piece, path)
     if not rows:
         return None
     data = path.read_bytes()
-    found = digest_bytes(data)
-    key = f"{TABLES}{table}/{number:012d}-{span.first}-{span.last}-{found[:12]}.parquet"
+    found, (first, last) = digest_bytes(data), piece.span
+    key = f"{TABLES}{piece.table}/{number:012d}-{first}-{last}-{found[:12]}.parquet"
     lake.put_new(key, data)
     return Part(
-        table=table, key=key, digest=found, bytes=len(data), rows=rows, first=span.first,
-        last=span.last,
+        table=piece.table, key=key, digest=found, bytes=len(data), rows=rows, first=first,
+        last=last,
     )  # fmt: skip
-
-
-def _write(database: "DuckDBPyConnection", table: str, span: _Span, path: Path) -> int:
-    """Writes the rows that a reader at the end of `span` needs of it, in a fixed order."""
-    within = f"since > {span.first} AND since <= {span.last}"
-    if table in VERSIONED:  # what was replaced after this span stood at its end
-        query = (
-            f"SELECT * FROM {table} WHERE {within} "
-            f'UNION ALL SELECT * EXCLUDE ("until") FROM {table}_history '
-            f'WHERE {within} AND "until" > {span.last}'
-        )
-    elif table == "messages":
-        query = f"""SELECT * FROM messages WHERE id IN (SELECT unnest(input || output) FROM (
-            SELECT input, output, since FROM spans WHERE {within} AND input IS NOT NULL
-            UNION ALL SELECT input, output, since FROM spans_history
-                WHERE {within} AND input IS NOT NULL))"""
-    elif table == "toolsets":
-        query = f"""SELECT * FROM toolsets WHERE id IN (SELECT tools FROM spans WHERE {within}
-            UNION ALL SELECT tools FROM spans_history WHERE {within})"""
-    else:
-        changed = _CHANGED.get(table, "since")
-        query = f"SELECT * FROM {table} WHERE {changed} > {span.first} AND {changed} <= {span.last}"
-    order = ", ".join(f'"{one}"' for one in KEYS.get(table, ("id",)))
-    quoted = str(path).replace("'", "''")
-    found = database.execute(
-        f"COPY ({query} ORDER BY {order}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)"
-    ).fetchall()
-    return int(found[0][0])
 
 
 def _clean(lake: Lake, last: Manifest, *, anew: bool = False) -> None:

@@ -46,6 +46,14 @@ class Part(Record, frozen=True, kw_only=True):
     """up to this one."""
 
 
+class Place(Record, frozen=True, kw_only=True):
+    """Up to where the home's messages are in the parts: they come behind one another."""
+
+    rows: int
+    id: str
+    """Of the last one. Another is there = they were written anew, and none is known to be here."""
+
+
 class Manifest(Record, frozen=True, kw_only=True):
     number: int
     """One more than the one before; who puts it first has it."""
@@ -57,6 +65,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     erased: int
     """Sequence of the last erasure that they are made after; 0 = none."""
     parts: tuple[Part, ...]
+    messages: Place | None = None
+    """None = none, or an earlier program's manifest: they are published again."""
 
 
 def newest(lake: Lake) -> Manifest | None:

@@ -372,3 +372,47 @@ def test_a_home_that_was_put_back_publishes_what_it_has_now(
     stored(home, spoken("b", answer="b"))
     assert publish(home, lake).whole and len(rows(lake, home, "traces")) == 2
     assert not publish(home, lake).whole and list(lake.list("raw/"))
+
+
+def test_messages_are_published_once_until_they_lie_elsewhere(home: Home, tmp_path: Path) -> None:
+    from storage.database import writing
+
+    lake = open_lake(str(tmp_path / "lake"))
+
+    def put() -> list[int]:
+        """Rows of the parts of messages, oldest first."""
+        publish(home, lake)
+        of = published.newest(lake)
+        assert of is not None
+        return [one.rows for one in of.parts if one.table == "messages"]
+
+    stored(home, spoken("a", question="q", answer="a"))
+    first = put()
+    stored(home, spoken("b", question="q", answer="b"))
+    assert put() == [*first, 1], "the question is there"
+    stored(home, spoken("c", question="q", answer="a"))
+    assert put() == [*first, 1], "nothing new is said"
+    with writing(home, wait_s=5) as database:  # as an erasure leaves them
+        database.execute("DELETE FROM messages WHERE rowid = 0")
+        database.execute("CREATE TABLE anew AS FROM messages")
+        database.execute("DROP TABLE messages; ALTER TABLE anew RENAME TO messages")
+    stored(home, spoken("d", question="q2", answer="d"))
+    assert put()[2] >= 3, "all of them again"
+
+
+def test_a_piece_that_an_erasure_moved_is_planned_again(home: Home, tmp_path: Path) -> None:
+    from storage.database import reading, writing
+    from storage.tables_out import Moved, Span, planned, written
+
+    stored(home, spoken("a"), spoken("b", answer="b"))
+    with reading(home) as database:
+        assert database is not None
+        (said,) = (one for one in planned(database, Span(0, 1), None) if one.table == "messages")
+        assert written(database, said, tmp_path / "1") == said.end.rows  # type: ignore[union-attr]
+        written(database, said, tmp_path / "2")
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+    with writing(home, wait_s=5) as database:
+        database.execute("DELETE FROM messages WHERE rowid = (SELECT max(rowid) FROM messages)")
+    with reading(home) as database, pytest.raises(Moved):
+        assert database is not None
+        written(database, said, tmp_path / "3")
