@@ -29,7 +29,6 @@ from storage.flagged import late_marks
 from storage.inbox import Inbox
 from storage.lake import open_lake
 from storage.locks import held
-from storage.mirror import renew
 from storage.moments import moment
 from storage.needles import Search
 from storage.publish import publish
@@ -115,7 +114,6 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     cleaned, found = _until_nothing(home, search, wait_s)
     if home.lake is not None:
         lake = open_lake(home.lake)
-        renew(home, lake)
         publish(home, lake, anew=True)
         lake.tidy()
         look_in_lake(lake, search, found)

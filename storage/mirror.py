@@ -1,7 +1,7 @@
 """Raw bytes and datasets of a home in its lake, so that other machines have them too.
 
 Files that the lake has not are put there; what is absent here is fetched from there, once. Both are
-named by their content and never change.
+named by their content, and nothing but an erasure changes them.
 """
 
 import contextlib
@@ -22,28 +22,29 @@ def mirror(home: Home, lake: Lake, *, exact: bool = False) -> int:
     """
     put = 0
     for folder in FOLDERS:
-        there = {one.key: one.size for one in lake.list(folder)}
+        there = {one.key for one in lake.list(folder)}
         here = {home.relative(path): path for path in _files(home.root / folder)}
         for key, path in here.items():
             if key in there:
                 continue
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 put += lake.put_new(key, path.read_bytes())
-        for key in there.keys() - here.keys() if exact else ():
+        for key in there - here.keys() if exact else ():
             lake.delete(key)
     return put
 
 
-def renew(home: Home, lake: Lake) -> None:
-    """What an erasure left of them here is what lies there: also of datasets that are not its own,
-    whose files name what is gone, and where somebody published since it began."""
-    mirror(home, lake, exact=True)
+def renew(home: Home, lake: Lake) -> int:
+    """The same after an erasure: what is gone here goes there, and of datasets what was cleaned,
+    though its name is the same, is put anew."""
+    put = mirror(home, lake, exact=True)
     for key in [one.key for one in lake.list("datasets/")]:
         with contextlib.suppress(FileNotFoundError, KeyError):  # removed meanwhile
             data = home.path(key).read_bytes()
             if lake.get(key) != data:
                 lake.delete(key)
-                lake.put_new(key, data)
+                put += lake.put_new(key, data)
+    return put
 
 
 def brought(home: Home, path: Path) -> bool:
