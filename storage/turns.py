@@ -69,8 +69,8 @@ SELECT trace_id, {_BEFORE}, place, false, spoken.answer, started
 FROM spoken JOIN alone USING (trace_id)
 """
 _MET = """
-SELECT 1 FROM turns SEMI JOIN changed USING (key) GROUP BY key
-HAVING bool_or(own) AND NOT bool_and(own) LIMIT 1
+SELECT 1 FROM turns AS new JOIN turns AS other ON new.key = other.key AND new.own <> other.own
+WHERE new.trace_id IN (FROM news) LIMIT 1
 """
 """A request repeats an answer that is there."""
 _BEGUN = "INSERT INTO turns VALUES ('', 0, 0, true, 0, NULL)"
@@ -108,8 +108,8 @@ def renew(database: "DuckDBPyConnection", sequence: int) -> bool:
         run(_REPEATED)
     if most > LOOKED_AT + 1:
         run(_REPEATED_OF_LONG)
+    if not known and not run(_MET).fetchall():
+        return False  # what comes for the first time leaves no thread
     run("INSERT INTO changed SELECT DISTINCT key FROM turns SEMI JOIN news ON trace_id = news.id")
-    if not known:  # what comes for the first time leaves no thread
-        return bool(run(_MET).fetchall())
     going_on = "SELECT 1 FROM turns SEMI JOIN changed USING (key) WHERE NOT own LIMIT 1"
     return bool(run(going_on).fetchall() or run("SELECT 1 FROM left_alone LIMIT 1").fetchall())
