@@ -72,6 +72,8 @@ class _Batch:
     counts: Counter[str] = field(default_factory=Counter)
     done: list[Path] = field(default_factory=list)
     """Files that may go once the transaction stands."""
+    again: list[Path] = field(default_factory=list)
+    """Of these, segments that an earlier transaction took in."""
 
     def note(self, name: str, records: int, consumed: int) -> None:
         self.noted.append(ledger.Entry(name, self.sequence, records, consumed))
@@ -144,8 +146,10 @@ def _commit(home: Home, paths: list[Path], wait_s: float) -> Counter[str]:
             for line, reason in absorbed.bad:
                 quarantine(home, f"{_flat(line.source)}-{line.place}", line.data, reason)
                 batch.counts["quarantined"] += 1
+        refused.again(batch.again)
         if rows := refused.rows(rows):
             batch.counts.update(absorb_rows(database, batch.sequence, rows))
+        refused.strike(database)
         ledger.write(database, batch.noted, before)
         batch.counts["refused"] += refused.count
         batch.counts["copies"] += mark_copies(database, batch.sequence)
@@ -177,6 +181,7 @@ def _lines(home: Home, batch: _Batch, rows: list[Tables], paths: list[Path]) -> 
 def _segment_lines(home: Home, batch: _Batch, rows: list[Tables], path: Path) -> Iterator[Line]:
     name = inbox.name_of(path)
     if name in batch.consumed:
+        batch.again.append(path)
         batch.done.append(path)
         return
     data = path.read_bytes()

@@ -7,7 +7,8 @@ new chunk is there before rows name it, and the old one goes after.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flywheel.errors import CorruptFile
 from flywheel.failpoints import failpoint
@@ -17,6 +18,9 @@ from storage.needles import Search
 from storage.raw import RawStore, part
 from storage.rows import seen_as, table_of
 from storage.scrubbing import filled
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 def raw_anew(
@@ -111,22 +115,28 @@ def _rename(home: Home, renamed: dict[str, str], wait_s: float) -> None:
         return
     with writing(home, wait_s=wait_s) as database:
         database.begin()
-        keys = table_of({"old": "VARCHAR", "new": "VARCHAR"}, list(pairs.items()))
-        with seen_as(database, "renamed", keys):
-            database.execute("CREATE OR REPLACE TEMP TABLE names AS SELECT * FROM renamed")
-        for table in ("traces", "traces_history"):
-            database.execute(
-                "CREATE OR REPLACE TEMP TABLE moved AS WITH each AS (SELECT rowid AS line, "
-                f"unnest(raws) AS key, raw FROM {table}) SELECT line, list(coalesce(names.new || "
-                "substr(key, 33), key) ORDER BY key) AS raws, bool_or(names.new IS NOT NULL) AS "
-                "touched FROM each LEFT JOIN names ON names.old = left(key, 32) GROUP BY line "
-                "HAVING touched"
-            )
-            database.execute(
-                f"UPDATE {table} SET raws = moved.raws FROM moved WHERE {table}.rowid = moved.line"
-            )
-            database.execute(
-                f"UPDATE {table} SET raw = names.new || substr(raw, 33) FROM names "
-                f"WHERE left({table}.raw, 32) = names.old"
-            )
+        rename(database, pairs)
         database.commit()
+
+
+def rename(database: "DuckDBPyConnection", pairs: Mapping[str, str]) -> None:
+    """Rows that named a chunk by its old digest name it by the new one, in the caller's
+    transaction."""
+    keys = table_of({"old": "VARCHAR", "new": "VARCHAR"}, list(pairs.items()))
+    with seen_as(database, "renamed", keys):
+        database.execute("CREATE OR REPLACE TEMP TABLE names AS SELECT * FROM renamed")
+    for table in ("traces", "traces_history"):
+        database.execute(
+            "CREATE OR REPLACE TEMP TABLE moved AS WITH each AS (SELECT rowid AS line, "
+            f"unnest(raws) AS key, raw FROM {table}) SELECT line, list(coalesce(names.new || "
+            "substr(key, 33), key) ORDER BY key) AS raws, bool_or(names.new IS NOT NULL) AS "
+            "touched FROM each LEFT JOIN names ON names.old = left(key, 32) GROUP BY line "
+            "HAVING touched"
+        )
+        database.execute(
+            f"UPDATE {table} SET raws = moved.raws FROM moved WHERE {table}.rowid = moved.line"
+        )
+        database.execute(
+            f"UPDATE {table} SET raw = names.new || substr(raw, 33) FROM names "
+            f"WHERE left({table}.raw, 32) = names.old"
+        )

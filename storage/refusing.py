@@ -5,24 +5,28 @@ the raw store without what only they name. Invariant: what is blanked lies befor
 the ledger has, so that nobody reads it again.
 """
 
+import contextlib
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flywheel.errors import CorruptFile
 from flywheel.home import Home
-from flywheel.records import Trace
-from storage import journal, prepared
+from flywheel.records import Feedback, Trace
+from storage import inbox, journal, prepared, receipts
 from storage.absorb import Line
 from storage.envelope import encode
 from storage.journal_file import SUFFIX
 from storage.prepared import Tables
-from storage.raw import RawStore
+from storage.raw import RawStore, part
+from storage.raw_anew import rename
 from storage.tombstones import Tombstones
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_NAMED = re.compile(rb'"(?:digest|raw)":"([0-9a-f]{32})"')
+_NAMED = re.compile(rb'"(?:digest|raw)":"([0-9a-f]{32})["#]')
 _HEAD = 9
 """Bytes of a journal's line before its record: the checksum."""
 
@@ -34,6 +38,8 @@ class Refused:
         self._home, self._stones = home, stones
         self._places: list[tuple[str, int, int]] = []
         self._digests: set[str] = set()
+        self._chunks: dict[str, list[str]] = {}
+        """Raw chunk -> places of refused rows in it."""
         self.count = 0
 
     def lines(self, found: list[tuple[Line, Any]]) -> None:
@@ -48,19 +54,54 @@ class Refused:
         return [self._rows(one) for one in found] if self._stones else found
 
     def _rows(self, tables: Tables) -> Tables:
-        records = list(prepared.records(tables))
-        staying = [one for one in records if not self._stones.refuses(one)]
-        if len(staying) == len(records):
+        records, staying = self._staying(tables)
+        if len(staying) == records:
             return tables
-        self.count += len(records) - len(staying)
-        for one in records:
+        self.count += records - len(staying)
+        return prepared.tables(prepared.prepare(staying))
+
+    def _staying(self, tables: Tables) -> tuple[int, list[Trace | Feedback]]:
+        """How many records rows are of, and those that are not refused; notes the others."""
+        staying, count = [], 0
+        for count, one in enumerate(prepared.records(tables), 1):  # noqa: B007
             if self._stones.refuses(one):
                 self._note(one)
-        return prepared.tables(prepared.prepare(staying))
+            else:
+                staying.append(one)
+        return count, staying
 
     def _note(self, record: Any) -> None:
         if isinstance(record, Trace):
             self._digests.update(one.decode() for one in _NAMED.findall(encode(record)))
+            digest, chunked, place = (record.raw or "").partition("#")
+            if chunked:
+                self._chunks.setdefault(digest, []).append(place)
+
+    def strike(self, database: "DuckDBPyConnection") -> None:
+        """Inside the transaction: chunks that hold refused rows beside those of others are kept
+        without them, under a new digest that the others' rows name from then on. An import that was
+        under way when something was erased had put them there."""
+        store, renamed = RawStore(self._home), {}
+        for digest, places in self._chunks.items():
+            if not _is_named(database, digest):
+                continue
+            with contextlib.suppress(KeyError, CorruptFile):
+                made = bytearray(store.get(digest))
+                for place in places:
+                    start, length = part(place, len(made))
+                    made[start : start + length] = b" " * length
+                renamed[digest] = store.put(bytes(made))
+        if pairs := {old: new for old, new in renamed.items() if old != new}:
+            rename(database, pairs)
+
+    def again(self, paths: list[Path]) -> None:
+        """Segments that were taken in already and still lie there: the commit that took them was
+        killed, perhaps before what it refused was gone."""
+        for path in paths if self._stones else ():
+            with contextlib.suppress(FileNotFoundError, CorruptFile):
+                plain = inbox.opened(path.read_bytes())
+                if plain.startswith(prepared.HEADER):
+                    self._staying(prepared.tables(plain))
 
     def leave_nothing(self, database: "DuckDBPyConnection") -> None:
         """After the transaction stands."""
@@ -69,6 +110,7 @@ class Refused:
         for digest in self._digests:
             if not _is_named(database, digest):
                 RawStore(self._home).drop(digest)
+        receipts.drop(self._home, set(self._chunks))  # those chunks would be known by their bytes
 
 
 _JOURNAL = "journal:"
@@ -91,7 +133,7 @@ def _blank(home: Home, source: str, place: int, length: int) -> None:
 def _is_named(database: "DuckDBPyConnection", digest: str) -> bool:
     for query in (
         "SELECT 1 FROM all_traces WHERE starts_with(raw, $one) "
-        "OR len(list_filter(raws, key -> starts_with(key, $one))) > 0 LIMIT 1",
+        "OR len(list_filter(raws, lambda key: starts_with(key, $one))) > 0 LIMIT 1",
         "SELECT 1 FROM messages WHERE contains(body, $one) LIMIT 1",
         "SELECT 1 FROM spans WHERE contains(rest, $one) LIMIT 1",
     ):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,7 +23,7 @@ from storage.database import reading
 from storage.datasets import read_dataset
 from storage.envelope import encode
 from storage.erasure import erase, resume
-from storage.importer import import_path, raw_row
+from storage.importer import import_path, raw_row, take_files
 from storage.inbox import Inbox
 from storage.journal import Journal
 from storage.publish import publish
@@ -30,7 +31,7 @@ from storage.queries import counts, records, traces
 from storage.reach import Asked, reach
 from storage.search import search
 from tests.storage.scattered import SECRETS, TOKENS, scattered
-from tests.storage.store_parts import spoken
+from tests.storage.store_parts import killed_at, spoken
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
@@ -260,6 +261,35 @@ def test_half_a_plan_of_one_that_was_killed_does_not_stay(tmp_path: Path) -> Non
         work()
         assert not list(home.erasing.iterdir())
     assert looked_through(home.root, "own long sentence") == []
+
+
+@pytest.mark.parametrize("place", ["", "store.after_commit"])
+def test_an_import_that_was_under_way_brings_nothing_back(tmp_path: Path, place: str) -> None:
+    """It knew of no erasure when it read: what it left is refused, and its bytes go too."""
+    home, other = Home(tmp_path / "home"), Home(tmp_path / "other")
+    rows = [
+        {"request": {"model": "m", "user": user, "messages": [{"role": "user", "content": said}]},
+         "response": {"choices": [{"message": {"role": "assistant", "content": "so"}}]}}
+        for user in ("ada", "bob") for said in (f"a sentence of {user}", f"another of {user}")
+    ]  # fmt: skip
+    file = tmp_path / "late.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    Inbox(home).append([spoken("live", user="ada", question="my own long sentence")])
+    commit(home)
+    gone(home, user="ada")
+    take_files(other, [file], project="shop")
+    for folder in ("raw", "inbox"):
+        shutil.copytree(other.root / folder, home.root / folder, dirs_exist_ok=True)
+    if place:
+        killed_at(place, lambda: commit(home))
+        assert commit(home).traces == 0
+    else:
+        assert commit(home).refused == 2
+    assert looked_through(home.root, "of ada") == []
+    kept = [one for batch in traces(home, project="shop") for one in batch]
+    assert [one.user for one in kept] == ["bob", "bob"]
+    assert all(json.loads(raw_row(home, one.raw or ""))["request"]["user"] == "bob" for one in kept)
+    assert len(list(home.raw.rglob("*.zst"))) == 1
 
 
 @pytest.mark.parametrize("who", ["outcome", "reconciled", "shop"])
