@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a gate.
 """
 
 import contextlib
-import difflib
 import importlib
 import os
 import sys
@@ -70,6 +69,8 @@ class Lazy(click.Group):
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
+            import difflib
+
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             raise click.UsageError(
                 f"no command {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

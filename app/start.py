@@ -4,9 +4,7 @@ import logging
 import os
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from flywheel.errors import UsageError, unfit
+from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.settings import Settings, load, quiet_dependencies
 
@@ -17,12 +15,7 @@ def start(*, progress: bool = False) -> Settings:
     Raises:
         UsageError: a FLYWHEEL_* value that does not fit, or a home that cannot be written.
     """
-    try:
-        settings = load()
-    except ValidationError as error:
-        told = (f"FLYWHEEL_{'_'.join(map(str, one['loc'])).upper()}: {unfit(one)}"
-                for one in error.errors())  # fmt: skip
-        raise UsageError("; ".join(told)) from error
+    settings = load()
     have(settings.at())
     quiet_dependencies(settings.at())
     for name in ("PREFECT_LOGGING_LEVEL", "MLFLOW_LOGGING_LEVEL"):

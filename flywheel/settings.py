@@ -1,36 +1,66 @@
 """The one place that reads the environment: FLYWHEEL_*. Everything else receives values."""
 
 import os
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+import msgspec
 
 from flywheel import failpoints
+from flywheel.errors import UsageError
 from flywheel.home import Home
 
 _PREFIX = "FLYWHEEL_"
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Settings(BaseModel):
+class Unfit(UsageError):
+    """Values of the environment that cannot be used."""
+
+    def __init__(self, why: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{variable_of(name)}: {one}" for name, one in why.items()))
+        self.why = why
+        """Reasons, by the setting's name."""
+
+
+class Secret:
+    """A text that stands in no log and no message."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_secret_value(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(**)"
+
+
+@dataclass(frozen=True, init=False)
+class Settings:
     """What is given goes before what the environment says.
 
-    pydantic-settings would read it too, and takes as long to load as pydantic and DuckDB together:
-    every command pays for that.
+    No model of pydantic's, which takes as long to load as all else that a short command does.
     """
-
-    model_config = ConfigDict(extra="ignore", validate_default=True)
 
     home: Path = Path(".flywheel")
     """FLYWHEEL_HOME: the store, runs, registry and routing of this installation."""
     models: Path = Path(__file__).resolve().parent.parent / ".models"
     """FLYWHEEL_MODELS: where base models lie, one folder each."""
-    threads: int = Field(2, ge=1)
+    threads: _Count = 2
     """FLYWHEEL_THREADS: threads of the engine and of the trainer; sampling repeats exactly only
     with the same number."""
     trainer: Literal["process", "inline"] = "process"
     """FLYWHEEL_TRAINER: inline trains in the flow's own process (tests that fork)."""
-    keys: SecretStr | None = None
+    keys: Secret | None = None
     """FLYWHEEL_KEYS: keys that clients of the gateway must show, comma-separated. None = none, and
     the gateway listens on the loopback address only."""
     api_keys_file: Path | None = None
@@ -48,7 +78,7 @@ class Settings(BaseModel):
     """FLYWHEEL_TRAIN_ENGINE, or `flywheel train --engine`: goes before [train.machine] engine."""
     engine: Literal["embedded", "vllm"] | None = None
     """FLYWHEEL_ENGINE, or `flywheel serve --engine`: goes before what a project names."""
-    engine_key: SecretStr | None = None
+    engine_key: Secret | None = None
     """FLYWHEEL_ENGINE_KEY: of a vLLM that somebody else runs, where it wants one."""
     worker: str | None = None
     """FLYWHEEL_WORKER: `pid@start` of the worker that started this run, which it does not outlive.
@@ -56,30 +86,41 @@ class Settings(BaseModel):
     deployment: str | None = None
     """FLYWHEEL_DEPLOYMENT: flow/PROJECT of the deployment that made this run; prefect.yaml sets it.
     """
-    run_limit_s: float | None = Field(None, gt=0)
+    run_limit_s: _Seconds | None = None
     """FLYWHEEL_RUN_LIMIT_S: after which a run that a worker started is ended; prefect.yaml has it
     for each flow."""
-    beat_s: float = Field(5.0, gt=0)
+    beat_s: _Seconds = 5.0
     """FLYWHEEL_BEAT_S: how often a run says that it lives."""
-    silent_s: float = Field(60.0, gt=0)
+    silent_s: _Seconds = 60.0
     """FLYWHEEL_SILENT_S: after which a run that says nothing is taken for dead."""
-    attempts: int = Field(3, ge=1)
+    attempts: _Count = 3
     """FLYWHEEL_ATTEMPTS: how often a run is begun in all, when its process dies."""
     lake: str | None = None
     """FLYWHEEL_LAKE: a folder, or s3://bucket/prefix, that the home publishes to, and that machines
     without the database send to. S3's endpoint, region and keys are AWS's usual variables."""
-    catalog: SecretStr | None = None
+    catalog: Secret | None = None
     """FLYWHEEL_CATALOG: postgresql://… of a DuckLake catalog, whose data lies in FLYWHEEL_LAKE.
     None = the database is one file in the home."""
     failpoint: str | None = None
     """FLYWHEEL_FAILPOINT: where a test kills the process."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _said(cls, given: dict[str, Any]) -> dict[str, Any]:
-        variables = {name: _PREFIX + name.upper() for name in cls.model_fields}
-        said = {name: os.environ[one] for name, one in variables.items() if one in os.environ}
-        return said | given
+    def __init__(self, **given: Any) -> None:
+        """
+        Raises:
+            Unfit: what the environment says does not fit.
+        """
+        unfit: dict[str, str] = {}
+        for name, kind in get_type_hints(Settings, include_extras=True).items():
+            value = getattr(Settings, name)
+            try:
+                value = given.pop(name) if name in given else _said(name, kind, value)
+            except msgspec.ValidationError as error:
+                unfit[name] = str(error)
+            object.__setattr__(self, name, value)
+        if given:
+            raise TypeError(f"no settings: {', '.join(given)}")
+        if unfit:
+            raise Unfit(unfit)
 
     def at(self) -> Home:
         catalog = self.catalog.get_secret_value() if self.catalog else None
@@ -87,7 +128,33 @@ class Settings(BaseModel):
 
     def paths(self) -> dict[str, Path]:
         """Every path that is set, absolute: for a process that starts in another folder."""
-        return {name: value.resolve() for name, value in self if isinstance(value, Path)}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value.resolve() for name, value in found.items() if isinstance(value, Path)}
+
+    def environment(self) -> dict[str, str]:
+        """What gives a process that is started these settings, secrets too, but not where a test
+        kills this one."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            variable_of(name): value.get_secret_value() if isinstance(value, Secret) else str(value)
+            for name, value in found.items()
+            if value is not None and name != "failpoint"
+        }
+
+
+def variable_of(name: str) -> str:
+    """The environment's variable of a setting."""
+    return _PREFIX + name.upper()
+
+
+def _said(name: str, kind: Any, default: Any) -> Any:
+    if (said := os.environ.get(variable_of(name))) is None:
+        return default
+    return msgspec.convert(said, kind, strict=False, dec_hook=_made)
+
+
+def _made(kind: type, said: str) -> Path | Secret:
+    return Path(said) if kind is Path else Secret(said)
 
 
 def load() -> Settings:
@@ -101,7 +168,7 @@ def prefer(name: str, value: str | None) -> None:
     """Sets a setting for this process and its children, as the command line said; None = nothing
     was said."""
     if value is not None:
-        os.environ[_PREFIX + name.upper()] = value
+        os.environ[variable_of(name)] = value
 
 
 def secret(variable: str) -> str | None:

@@ -196,11 +196,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _environment(home: Home, settings: Settings) -> dict[str, str]:
     """What makes the child's settings those of this process."""
-    secret = {"keys": settings.keys, "engine_key": settings.engine_key}
-    values = settings.model_dump(exclude={"failpoint", "home", *secret}, exclude_none=True)
-    values |= {name: value.get_secret_value() for name, value in secret.items() if value}
-    given = {f"FLYWHEEL_{name.upper()}": str(value) for name, value in values.items()}
-    return {**given, "FLYWHEEL_HOME": str(home.root)}
+    return {**settings.environment(), "FLYWHEEL_HOME": str(home.root)}
 
 
 def main(arguments: list[str] | None = None) -> int:

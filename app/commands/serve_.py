@@ -1,5 +1,6 @@
 """`flywheel serve`: gateway and engine, until stopped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +49,7 @@ def command(
             echo(f"{', '.join(at.projects)} {answer} at {at.url}/v1; Ctrl-C stops it")
 
     if engine is not None:
-        settings = settings.model_copy(update={"engine": engine})
+        settings = replace(settings, engine=engine)
     served = [load_project(folder) for folder in projects or (Path(),)]
     for project in served:
         remember(settings.at(), project)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from flywheel.errors import EngineError
 from flywheel.home import Home
 from flywheel.serving_section import ServingSection
-from flywheel.settings import Settings
+from flywheel.settings import Secret, Settings
 from serving.engines.client import EngineClient
 from serving.engines.fleet import Fleet
 from serving.engines.process import EngineProcess
@@ -99,7 +98,7 @@ def test_a_project_gets_as_many_engines_as_it_names(tmp_path: Path) -> None:
     home, vllm = Home(tmp_path), tmp_path / "vllm"
     (vllm / "bin").mkdir(parents=True)
     (vllm / "bin" / "python").touch()
-    settings = Settings(vllm=vllm, engine_key=SecretStr("k"))
+    settings = Settings(vllm=vllm, engine_key=Secret("k"))
     two = ENGINES["embedded"](home, tmp_path, ServingSection(replicas=2), settings, dict)
     assert isinstance(two, Fleet) and len({one.url for one in two.engines}) == 2
     urls = ServingSection(engine="vllm", engine_urls=("http://a:1/v1", "http://b:1"))

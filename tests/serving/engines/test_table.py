@@ -3,16 +3,16 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from flywheel.errors import CorruptFile, MissingPart, UsageError
 from flywheel.home import Home
 from flywheel.project import load_project
 from flywheel.serving_section import ServingSection
-from flywheel.settings import Settings
+from flywheel.settings import Secret, Settings
 from serving import server
 from serving.engines import vllm_command
 from serving.engines.adapter_files import copied, linear_modules, misfit
@@ -43,7 +43,7 @@ def test_a_project_gets_the_engine_that_it_names(tmp_path: Path) -> None:
     vllm = made("vllm", ServingSection(engine="vllm"), settings, home)
     assert isinstance(vllm, VllmProcess) and vllm.access.key
     url = ServingSection(engine="vllm", engine_url="http://host:8000/v1")
-    remote = made("vllm", url, settings.model_copy(update={"engine_key": SecretStr("k")}), home)
+    remote = made("vllm", url, replace(settings, engine_key=Secret("k")), home)
     assert isinstance(remote, RemoteVllm)
     assert (remote.url, remote.access.key) == ("http://host:8000", "k")
     with pytest.raises(UsageError, match='engine = "vllm" goes with it'):
@@ -61,7 +61,7 @@ def test_what_was_asked_for_goes_before_the_projects_word(tmp_path: Path) -> Non
     project, home = load_project(folder), Home(tmp_path)
     settings = vllm_at(tmp_path / "vllm")
     assert isinstance(server._engine_of(home, [project], settings), EngineProcess)
-    asked = settings.model_copy(update={"engine": "vllm", "engine_key": SecretStr("secret")})
+    asked = replace(settings, engine="vllm", engine_key=Secret("secret"))
     assert isinstance(server._engine_of(home, [project], asked), VllmProcess)
     given = server._environment(home, asked)
     assert given["FLYWHEEL_ENGINE"] == "vllm" and given["FLYWHEEL_ENGINE_KEY"] == "secret"
