@@ -47,10 +47,10 @@ class DataGateSection(Section):
     drift_psi: float = Field(0.25, gt=0)
     """Population stability index from which a column has drifted."""
     balance: Strictness = "warn"
-    """Whether good and bad answers are both there, where both are wanted, and no slice is most of
-    it."""
+    """Whether good and bad answers are both there, where both are wanted, and no slice and no user
+    is most of it."""
     balance_most: float = Field(0.9, gt=0, le=1)
-    """Share of the rows that one slice, or one label, may be."""
+    """Share of the rows that one slice, one user or one label may be."""
     window: Strictness = "block"
     """Rows that do not fit the model's context."""
     shrink: Strictness = "warn"
