@@ -28,9 +28,10 @@ wait "$extras"
 [ "$fast" -eq 0 ] || exit "$fast"
 export FLYWHEEL_TEST_VLLM=1
 
-groups='tests/serving
+groups='tests/serving/engines
 tests/flows --ignore tests/flows/test_deployments.py --ignore tests/flows/test_postgres.py
 tests --ignore tests/examples --ignore tests/serving --ignore tests/app --ignore tests/browser --ignore tests/flows
+tests/serving --ignore tests/serving/engines
 tests/app tests/browser
 tests/flows/test_deployments.py tests/flows/test_postgres.py
 tests/examples'
