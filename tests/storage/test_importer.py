@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import zstandard
 from click.testing import CliRunner
 
 from app.cli import flywheel
-from flywheel import failpoints, progress
+from flywheel import progress
 from flywheel.errors import UsageError
 from flywheel.home import Home
 from flywheel.records import Text, Trace, Truncated
@@ -22,6 +21,7 @@ from storage.importer import ImportReport, import_path, raw_row
 from storage.judgements import feedback_for
 from storage.queries import counts, traces
 from storage.raw import RawStore
+from tests.storage.store_parts import killed_at
 
 
 def chat(number: int, **more: Any) -> dict[str, Any]:
@@ -364,12 +364,7 @@ def test_an_import_that_is_killed_is_finished_by_the_next(bring, home: Home, tmp
     data = lines(*(chat(number, feedback=1) for number in range(1500)), b"{half")
     path = tmp_path / "in.jsonl"
     path.write_bytes(data)
-    child = os.fork()
-    if child == 0:
-        failpoints.arm(place)
-        import_path(home, path, project="p")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    killed_at(place, lambda: import_path(home, path, project="p"))
     bring(data)
     report = bring(data)
     assert (report.traces, report.spans, report.quarantined) == (0, 0, 1)

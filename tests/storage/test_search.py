@@ -139,8 +139,12 @@ def test_several_processes_index_each_trace_once(
     children = []
     for _ in range(3):
         if (child := os.fork()) == 0:
-            search.advance(home, "shop", batches=50)
-            os._exit(0)
+            ended = 1
+            try:
+                search.advance(home, "shop", batches=50)
+                ended = 0
+            finally:  # never on with the tests, whatever it raised
+                os._exit(ended)
         children.append(child)
     assert [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in children] == [0, 0, 0]
     search.advance(home, "shop", batches=50)
