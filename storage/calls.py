@@ -12,6 +12,7 @@ from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from flywheel.records import Trace, Usage
 from storage.arrow import lists_of, numbers_of, texts_of, together
@@ -27,7 +28,7 @@ _ID = 32
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True, gc=False):
     told: tuple[Any, ...]
     """Columns of the trace, from `project` to `raw`."""
     others: tuple[Any, ...]
@@ -81,7 +82,7 @@ class Calls:
         if not self._calls:
             return {}
         ids = list(self._calls)
-        given = _Given(*zip(*[call for call, _ in self._calls.values()], strict=True))
+        given = _Given(*zip(*[astuple(call) for call, _ in self._calls.values()], strict=True))
         messages = _Messages(given)
         return {
             "traces": together(TRACES, self._traces(ids, given, messages)),

@@ -9,7 +9,8 @@ belongs to exactly one row, good or not.
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from flywheel.errors import BadRecord
 
@@ -24,7 +25,7 @@ _HEAD = 4 << 20
 _BLANK = b" \t\r\n\x00"
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True, gc=False):
     number: int
     """Of the line in JSON lines, of the element in a document; from 1."""
     data: bytes

@@ -46,7 +46,7 @@ NOTHING_ELSE = Parsed()
 """Of a row that was made rows of tables, and gave nothing besides."""
 
 
-class Context(NamedTuple):
+class Context(msgspec.Struct, frozen=True, gc=False):
     """What a format may know about where its row comes from."""
 
     project: str
