@@ -15,11 +15,12 @@ from flywheel.home import Home
 from flywheel.ids import digest, digest_bytes
 from flywheel.progress import report
 from flywheel.records import Record
-from storage import receipts
+from storage import journal, receipts
 from storage.belonging import NOBODY, Belonging
 from storage.committer import commit
 from storage.files_in import blocks, files_under
 from storage.formats import FORMATS
+from storage.inbox import Inbox
 from storage.raw import RawStore, part
 from storage.receipts import Receipt, Reject, Stored
 from storage.rows import no_collection
@@ -133,8 +134,9 @@ def committed(home: Home, project: str, before: Stored, tally: Tally) -> ImportR
     Args:
         before: what the store held when taking began.
     """
-    done = commit(home)
-    after = receipts.stored(home, project) if done.segments or tally.fresh else before
+    waits = tally.fresh or Inbox(home).pending() or journal.files(home)
+    took = commit(home).segments if waits else 0  # nothing does where all was known
+    after = receipts.stored(home, project) if took or tally.fresh else before
     spans = max(0, after.spans - before.spans)
     return ImportReport(
         files=tally.files,
