@@ -94,15 +94,18 @@ def _traces(
 
 def _bodies(database: "DuckDBPyConnection", whole: bool) -> None:
     """What new traces said, and the tools that they had, where it is not there yet."""
-    for name, key, match, used in (
-        ("messages", "key", "old.key = new.key AND old.id = new.id",
-         "SELECT unnest(input || output) AS id FROM ready_spans SEMI JOIN fresh "
+    for name, key, used in (
+        ("messages", "key", "SELECT unnest(input || output) AS id FROM ready_spans SEMI JOIN fresh "
          "ON ready_spans.trace_id = fresh.id"),
-        ("toolsets", "id", "old.id = new.id",
-         "SELECT tools AS id FROM ready_spans SEMI JOIN fresh ON ready_spans.trace_id = fresh.id"),
+        ("toolsets", "id", "SELECT tools AS id FROM ready_spans SEMI JOIN fresh "
+         "ON ready_spans.trace_id = fresh.id"),
     ):  # fmt: skip
+        database.execute(  # ids are read only where the short key is there
+            f"CREATE OR REPLACE TEMP TABLE there AS SELECT id FROM {name} WHERE rowid IN "
+            f"(SELECT {name}.rowid FROM {name} SEMI JOIN ready_{name} USING ({key}))"
+        )
         needed = "" if whole else f"AND new.id IN ({used})"
-        missing = f"WHERE NOT EXISTS (SELECT 1 FROM {name} AS old WHERE {match}) {needed}"
+        missing = f"WHERE NOT EXISTS (SELECT 1 FROM there WHERE there.id = new.id) {needed}"
         database.execute(  # few come several times: the others go past no hash table of bodies
             f"CREATE OR REPLACE TEMP TABLE several AS "
             f"SELECT {key} FROM ready_{name} GROUP BY {key} HAVING count(*) > 1"

@@ -68,6 +68,10 @@ WITH spoken AS (
 SELECT trace_id, {_BEFORE}, place, false, spoken.answer, started
 FROM spoken JOIN alone USING (trace_id)
 """
+_WERE = """
+CREATE OR REPLACE TEMP TABLE were AS
+SELECT trace_id, key, own FROM turns SEMI JOIN news ON turns.trace_id = news.id
+"""
 _MET = """
 SELECT 1 FROM turns AS new JOIN turns AS other ON new.key = other.key AND new.own <> other.own
 WHERE new.trace_id IN (FROM news) LIMIT 1
@@ -92,14 +96,9 @@ def renew(database: "DuckDBPyConnection", sequence: int) -> bool:
         [least, least],
     ).fetchall()
     run(_ALONE, {"least": least, "oldest": oldest})
-    run(
-        "CREATE OR REPLACE TEMP TABLE changed AS "
-        "SELECT DISTINCT key FROM turns SEMI JOIN news ON turns.trace_id = news.id"
-    )
-    run(
-        "CREATE OR REPLACE TEMP TABLE left_alone AS SELECT DISTINCT trace_id FROM turns "
-        "SEMI JOIN news ON turns.trace_id = news.id WHERE NOT own"
-    )
+    run(_WERE)
+    run("CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT key FROM were")
+    run("CREATE OR REPLACE TEMP TABLE left_alone AS SELECT trace_id FROM were WHERE NOT own")
     if known := bool(run("SELECT 1 FROM changed LIMIT 1").fetchall()):
         run("DELETE FROM turns WHERE trace_id IN (SELECT id FROM news)")
     run(_OWN)
