@@ -44,6 +44,8 @@ from storage.tombstones import changed
 
 _ROUNDS = 4
 """Of looking and cleaning, before what is still found is told instead."""
+_PLANS = 20
+"""Times that a plan is made anew since more came before its rows were gone."""
 _WAIT_S = 600.0
 
 
@@ -89,11 +91,9 @@ def _finish_others(home: Home, wait_s: float) -> list[Erasure]:
 
 
 def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
-    search, reached = Search(plan.gathered.needles), plan.reached
     report("erasing", 0, 6, "rows")
-    remove(
-        home, f"erasure:{plan.id}", reached=reached, stones=stones_of(home, plan), wait_s=wait_s
-    )  # fmt: skip
+    plan = _removed(home, plan, wait_s)
+    search, reached = Search(plan.gathered.needles), plan.reached
     changed(home)
     failpoint("erase.removed")
     report("erasing", 1, 6, "raw bytes")
@@ -126,6 +126,20 @@ def _carry_out(home: Home, plan: Plan, wait_s: float) -> Erasure:
     if not receipt.left:
         done_with(home, plan)
     return receipt
+
+
+def _removed(home: Home, plan: Plan, wait_s: float) -> Plan:
+    """Removes the rows; returns the plan by which they went: it is made anew where an import or a
+    server brought more meanwhile."""
+    for _ in range(_PLANS):
+        stones = stones_of(home, plan)
+        if remove(home, f"erasure:{plan.id}", asked=plan.asked, reached=plan.reached,
+                  stones=stones, wait_s=wait_s):  # fmt: skip
+            return plan
+        new = plan_of(home, plan.asked, by=plan.by, reason=plan.reason)
+        plan = msgspec.structs.replace(new, id=plan.id)
+        keep(home, plan)
+    raise Busy("more of what is erased is committed all the time: stop its sender, and run again")
 
 
 def _datasets(home: Home, plan: Plan, search: Search, wait_s: float) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from storage.database import PACKING, writing
 from storage.entries import TABLES
 from storage.envelope import KINDS
 from storage.needles import Search
-from storage.reach import Reached
+from storage.reach import Asked, Reached, reach
 from storage.rows import seen_as, table_of
 from storage.scrubbing import cleaned_text
 from storage.tombstones import Tombstone
@@ -45,11 +45,14 @@ def remove(
     home: Home,
     name: str,
     *,
+    asked: Asked,
     reached: Reached,
     stones: Sequence[Tombstone],
     wait_s: float,
-) -> None:
-    """
+) -> bool:
+    """Whether the rows are gone; False = others were committed since they were `reached`, and
+    nothing was changed.
+
     Args:
         name: the ledger's, of this erasure.
 
@@ -58,8 +61,10 @@ def remove(
     """
     with writing(home, wait_s=wait_s) as database:
         if database.execute("SELECT 1 FROM segments WHERE name = ?", [name]).fetchall():
-            return
+            return True
         database.begin()
+        if reach(database, asked) != reached:
+            return False
         ((last,),) = database.execute("SELECT coalesce(max(sequence), 0) FROM segments").fetchall()
         for table, column in _by_trace(database):
             _delete(database, table, column, reached.traces)
@@ -74,6 +79,7 @@ def remove(
         database.execute("INSERT INTO segments VALUES (?, ?, 0, 0)", [name, int(last) + 1])
         failpoint("erase.before_commit")
         database.commit()
+    return True
 
 
 def _by_trace(database: "DuckDBPyConnection") -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from storage.database import reading
 from storage.datasets import read_dataset
 from storage.envelope import encode
 from storage.erasure import erase, resume
+from storage.erasure_plan import keep, plan_of
 from storage.importer import import_path, raw_row, take_files
 from storage.inbox import Inbox
 from storage.journal import Journal
@@ -261,6 +262,27 @@ def test_half_a_plan_of_one_that_was_killed_does_not_stay(tmp_path: Path) -> Non
         work()
         assert not list(home.erasing.iterdir())
     assert looked_through(home.root, "own long sentence") == []
+
+
+def test_what_is_committed_after_the_plan_goes_with_it_and_takes_nothing_of_others(
+    tmp_path: Path,
+) -> None:
+    """A server or an import commits between the plan and the rows that go by it."""
+    home = Home(tmp_path)
+    asked = Asked(kind="user", value="ada")
+    Inbox(home).append([spoken("one", user="ada", question="a sentence that bob says later")])
+    commit(home)
+    keep(home, plan_of(home, asked, by="eve", reason=""))
+    Inbox(home).append([
+        spoken("two", user="ada", question="one of ada alone", span="s2"),
+        spoken("three", user="bob", question="a sentence that bob says later", span="s3"),
+    ])  # fmt: skip
+    commit(home)
+    (receipt,) = resume(home)
+    assert receipt.left == () and receipt.removed["traces"] == 2
+    (left,) = (one for batch in traces(home, project="shop") for one in batch)
+    assert left.user == "bob" and "bob says later" in str(left.spans)
+    assert looked_through(home.root, "one of ada alone") == []
 
 
 @pytest.mark.parametrize("place", ["", "store.after_commit"])
