@@ -1,5 +1,6 @@
 """One promoted home for all tests of the commands, made by the commands themselves."""
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,19 @@ from tests.promoted import SORTING as SORTING
 from tests.promoted import Promoted, load_traffic
 from tests.promoted import deliver as deliver
 from tests.promoted import promoted_home as promoted_of
+
+
+@pytest.fixture(autouse=True, scope="session")
+def installed_once() -> Iterator[None]:
+    """Streamlit's AppTest looks for components in all that is installed, for each page anew: a
+    third of what a test of a page costs. What is installed stays as it is while tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "streamlit.testing.v1" in sys.modules:
+            from streamlit.components.v2 import manifest_scanner as scanner
+
+            found = functools.cache(scanner.scan_component_manifests)
+            patch.setattr(scanner, "scan_component_manifests", found)
+        yield
 
 
 @pytest.fixture
