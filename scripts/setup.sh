@@ -15,7 +15,7 @@ $pip install --no-compile "$(grep -E '^torch==' locks/platform.in)"
 echo "installing the pinned set (once; minutes)" >&2
 $pip install --no-compile --no-deps -r locks/platform.txt
 # pip compiles one file after the other; this takes all cores. Templates that are no Python stay as they are, and so does
-# what hardly anybody imports, a third of all: it is compiled when somebody does.
+# what hardly anybody imports, a quarter of all: it is compiled when somebody does.
 seldom='/(tests|geodata|transformers/models/(?!auto|llama)[^/]+)/'
 "$venv/bin/python" -m compileall -q -j 0 -x "$seldom" "$venv/lib" >/dev/null 2>&1 || true
 $pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
