@@ -146,6 +146,10 @@ WITH keyed AS (
 )
 SELECT told.*, reviewers, verdict FROM told LEFT JOIN judged USING (trace_id)
 """
+_SILENT = """
+CREATE OR REPLACE TEMP TABLE spoken (
+    trace_id VARCHAR, said BIGINT, liked DOUBLE, reviewers VARCHAR[], verdict DOUBLE)
+"""
 _OLDEST = """
 SELECT least($sequence, coalesce(min(first_since), $sequence)) FROM cards SEMI JOIN touched
     USING (trace_id)
@@ -173,7 +177,7 @@ def refresh(database: "DuckDBPyConnection", sequence: int) -> None:
         earned = _GRADED if _any(database, "SELECT 1 FROM grades") else _UNGRADED
         remade = _REMADE.format(rewarded=earned)
         database.execute(remade, {"oldest": 0 if whole else oldest})
-        database.execute(_SAID)
+        database.execute(_SAID if _any(database, "SELECT 1 FROM feedback") else _SILENT)
         database.execute(_REPLACE)
 
 
