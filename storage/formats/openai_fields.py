@@ -23,7 +23,7 @@ _MOST_DEEP = 200
 """Brackets from which a row may be nested deeper than is read."""
 
 
-class _Exact(Struct, forbid_unknown_fields=True):
+class _Exact(Struct, forbid_unknown_fields=True, gc=False):
     pass
 
 
