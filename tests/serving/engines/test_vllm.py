@@ -506,9 +506,11 @@ def test_an_adapter_of_the_real_model_is_deployed_after_full_weights_were(
 
 
 def test_full_weights_are_published_as_it_runs(vllm: VllmProcess, tmp_path: Path) -> None:
-    """Its model is untied since the test before."""
+    """Of a model that is untied, as whole ones are saved."""
     import torch
 
+    vllm.loading = Loading(dict)
+    vllm.load_weights(TINY)
     first, base = vllm.pid, vllm.model
     shutil.copytree(base, tmp_path / "v1" / "model")
     model = load_base(base, threads=1).model
