@@ -103,7 +103,7 @@ class Calls:
 
     def _digests(self, given: "_Given", messages: "_Messages") -> list[str]:
         """Of each trace's rows, as `Rows.add_trace` has it."""
-        judged, none = self._judged, []  # type: ignore[var-annotated]
+        judged = self._judged
         return [
             blake2b(_pack([
                 told, judged, others, [span_id],
@@ -111,7 +111,7 @@ class Calls:
                   tools, model, response_model, None, None, usage.input_tokens,
                   usage.cached_input_tokens, usage.output_tokens, usage.reasoning_tokens, cost,
                   cached, rest)],
-                none,
+                (),
             ]), digest_size=16).hexdigest()
             for (told, others, span_id, started, ended, _, _, finish, tools, model, response_model,
                  usage, cost, cached, rest), asked in zip(
