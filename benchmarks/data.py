@@ -141,8 +141,9 @@ def peak_mib() -> float:
 
 def shared(script: Path, folder: Path) -> dict[str, Any]:
     """`flywheel import` of 10,000 traces in the bench that peers are measured by: CPU seconds."""
+    command_line = Path(sys.executable).with_name("flywheel")
     ours = (
-        f"flywheel=cmd:env FLYWHEEL_HOME={{db}} {sys.executable} -m app.cli import {{chat}}"
+        f"flywheel=cmd:env FLYWHEEL_HOME={{db}} {command_line} import {{chat}}"
         "#count=duckdb:{db}/flywheel.duckdb:SELECT count(*) FROM traces"
     )
     out = folder / "shared.json"
