@@ -87,7 +87,7 @@ class Rows:
         self.messages: dict[str, tuple[str, str, bytes, int]] = {}
         self.toolsets: dict[str, tuple[str, bytes]] = {}
         self._keys: dict[int, str] = {}
-        self._offered: dict[bytes, str | None] = {}
+        self._offered: dict[bytes, tuple[str, bytes] | None] = {}
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._alive: list[object] = []
         """What the ids above are of, so that no other object gets one."""
@@ -177,23 +177,28 @@ class Rows:
             self.messages[key] = (key, message.role, body, short_key(key))
         return key
 
-    def toolset(
+    def offered(
         self, raw: msgspec.Raw, read: Callable[[msgspec.Raw], tuple[dict[str, Any], ...] | None]
-    ) -> str | None:
-        """The id of tools as they were offered; None = `read` does not know them as tools. What is
-        offered again in the same bytes is read once."""
-        offered = bytes(raw)
-        if offered not in self._offered:
-            self._offered[offered] = self._tools(read(raw))
-        return self._offered[offered]
+    ) -> tuple[str, bytes] | None:
+        """Tools as they were offered, as a row that is not among the others yet; None = `read` does
+        not know them as tools. What is offered again in the same bytes is read once."""
+        said = bytes(raw)
+        if said not in self._offered:
+            tools = read(raw)
+            self._offered[said] = None if tools is None else _toolset(tools)
+        return self._offered[said]
 
     def _tools(self, tools: tuple[dict[str, Any], ...] | None) -> str | None:
         if tools is None:
             return None
-        body = _encoder.encode(tools)
-        key = digest_bytes(body)
-        self.toolsets.setdefault(key, (key, body))
-        return key
+        made = _toolset(tools)
+        self.toolsets.setdefault(made[0], made)
+        return made[0]
+
+
+def _toolset(tools: tuple[dict[str, Any], ...]) -> tuple[str, bytes]:
+    body = _encoder.encode(tools)
+    return digest_bytes(body), body
 
 
 def _content(rows: list[tuple[Any, ...]]) -> str | None:

@@ -50,7 +50,7 @@ def add(
     if row is None or row.parent_span_id or not _is_plain(row):
         return None
     said = row.trace_id or row.response.id
-    tools = ready.rows.toolset(row.request.tools, tools_of)
+    tools = ready.rows.offered(row.request.tools, tools_of)
     if not said or tools is None:
         return None
     key = digest(context.project, source, said)
@@ -61,11 +61,12 @@ def add(
     conversation = row.session_id or row.conversation_id or None
     user = row.user_id or row.request.user or None
     call = _call(
-        row, usage, tools, rest,
+        row, usage, tools[0], rest,
         (context.project, source, said, "import", conversation, user, None, None, None,
          context.raw),
         (None, told.tenant or None, told.consent, told.expires),
     )  # fmt: skip
+    ready.rows.toolsets.setdefault(tools[0], tools)
     ready.calls.add(key, call, partial(_record, data, context, source, told))
     if row.feedback is None and not rest.counts:
         return NOTHING_ELSE

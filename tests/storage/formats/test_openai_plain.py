@@ -154,7 +154,7 @@ def test_calls_that_are_made_rows_together_are_those_of_their_records() -> None:
     chunk = []
     for number in range(300):
         asked = [said(role="system", content="Be kind."), said(content=f"q{dice.randrange(40)}")]
-        one = row(asked) | {
+        one = row(asked, tools=[{"name": f"f{dice.randrange(400)}"}]) | {
             "trace_id": f"t{dice.randrange(200)}", "span_id": f"s{dice.randrange(3)}",
             "parent_span_id": "r" if dice.random() < 0.1 else None, "feedback": None,
         }  # fmt: skip
