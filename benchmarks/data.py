@@ -141,10 +141,9 @@ def peak_mib() -> float:
 
 def shared(script: Path, folder: Path) -> dict[str, Any]:
     """`flywheel import` of 10,000 traces in the bench that peers are measured by: CPU seconds."""
-    command_line = Path(sys.executable).with_name("flywheel")
     ours = (
-        f"flywheel=cmd:env FLYWHEEL_HOME={{db}} {command_line} import {{chat}}"
-        "#count=duckdb:{db}/flywheel.duckdb:SELECT count(*) FROM traces"
+        f"flywheel=cmd:env FLYWHEEL_HOME={{db}} {Path(sys.executable).parent}/flywheel import "
+        "{chat}#count=duckdb:{db}/flywheel.duckdb:SELECT count(*) FROM traces"
     )
     out = folder / "shared.json"
     command = [sys.executable, str(script), "bench", "--n-file", "10000", "--rounds", "3",

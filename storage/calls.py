@@ -2,8 +2,8 @@
 
 Enter such calls one by one, with what makes the record of each; leave Arrow tables of traces, spans
 and messages. Invariant: these are the rows that `storage.columns` makes of the records (a test
-compares them), for a third of the work: what is alike is looked at once, and hashes are made in one
-go.
+compares them), for less than half of the work: what is alike is looked at once, and hashes are made
+in one go.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flywheel import durable
 from flywheel.errors import CorruptFile
@@ -30,9 +29,6 @@ from storage.quarantine import quarantine, quarantine_file
 from storage.refusing import Refused
 from storage.threads import stitch
 from storage.tombstones import standing
-
-if TYPE_CHECKING:
-    pass
 
 _BATCH_BYTES = 256 << 20
 """Unpacked, in one transaction; readers get their turn between two. The database packs its last

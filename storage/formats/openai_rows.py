@@ -1,5 +1,5 @@
-"""The commonest chat row straight to columns of the store's tables, for a third of what records
-take.
+"""The commonest chat row straight to columns of the store's tables, for less than half of
+what records take.
 
 Enters a row's bytes; leaves its call among those of a segment, or None where anything about it is
 not plain: then `openai_chat` makes records. Invariant: the rows are those that its records give (a
