@@ -68,8 +68,14 @@ class FolderLake:
 
     def put_new(self, key: str, data: bytes) -> bool:
         path = self._root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_WRITING)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_WRITING)
+        except (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError) as error:
+            raise LakeError(
+                f"the lake {self.url} is no folder that can be written ({error.strerror}): "
+                "FLYWHEEL_LAKE names another"
+            ) from error
         try:
             with durable.no_space(path), os.fdopen(handle, "wb") as file:
                 lock(handle)

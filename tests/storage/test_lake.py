@@ -341,6 +341,14 @@ def test_what_is_nobodys_manifest_or_part_stops_no_publishing(home: Home, tmp_pa
     assert all(lake.get(key) == b"x" for key in strange), "they are somebody's"
 
 
+def test_a_lake_that_is_no_folder_is_named(home: Home, tmp_path: Path) -> None:
+    stored(home, spoken("a"))
+    (tmp_path / "file").write_text("no folder")
+    for place in (tmp_path / "file", tmp_path / "file" / "inside", Path("/proc/lake")):
+        with pytest.raises(LakeError, match="FLYWHEEL_LAKE names another"):
+            publish(home, open_lake(str(place)))
+
+
 @pytest.mark.parametrize("place", [
     {"key": "../secret.parquet"}, {"key": "raw/00/x.zst"}, {"digest": "../secret"},
 ])  # fmt: skip
