@@ -13,6 +13,7 @@ from app.cli import echo, echo_json
 from app.doctor.finding import size
 from app.start import start
 from flywheel.consent import day
+from flywheel.errors import UsageError
 
 if TYPE_CHECKING:
     from flywheel.data_section import RetentionSection
@@ -62,7 +63,7 @@ def command(
             raise click.UsageError("name whom to erase: --user, --tenant, --conversation, --trace")
     else:
         ((kind, value),) = given.items()
-        wanted = Asked(kind=kind, value=value, project=_name(project))  # type: ignore[arg-type]
+        wanted = Asked(kind=kind, value=value, project=_name(home, project))  # type: ignore[arg-type]
         if dry_run:
             plan = plan_of(home, wanted)
             _show(as_json, _would(plan))
@@ -115,7 +116,7 @@ def _sections(
 
     folders = known(home)
     if project is not None:
-        name = _name(project)
+        name = _name(home, project)
         assert name is not None
         folders, stored = {name: folders.get(name, Path(project))}, [name]
         if name != project:
@@ -128,8 +129,17 @@ def _sections(
     }
 
 
-def _name(project: str | None) -> str | None:
-    if project is None or not (Path(project) / "flywheel.toml").is_file():
+def _name(home: "Home", project: str | None) -> str | None:
+    if project is None:
+        return None
+    if not (Path(project) / "flywheel.toml").is_file():
+        from app.named import projects
+
+        if project not in (known := projects(home)):
+            raise UsageError(
+                f"no project {project} is known here; there is {', '.join(known) or 'none'}: "
+                "nothing was erased"
+            )
         return project
     from flywheel.project import load_project
 

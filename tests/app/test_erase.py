@@ -36,6 +36,8 @@ def test_what_would_go_is_told_and_then_goes_from_the_lake_too(tmp_path: Path) -
     assert one.user == "bob"
     assert parts and not parts & set(lake.rglob("*.parquet"))
     assert call("erase", "--user", "a", "--tenant", "b", home=home.root).code == 2
+    assert call("erase", "--user", "bob", "--project", "nope", home=home.root).code == 2
+    assert len(next(traces(home))) == 1
 
 
 @pytest.mark.slow
